@@ -413,7 +413,7 @@ type Device struct {
 	Node        string
 	Model       string // empty for a slot
 	MemoryBytes int64
-	HeldBy      string   // "job/worker-3-g1"; empty when free
+	HeldBy      string   // "job/worker-3-g1", or "user:job/…" where it is another user's; empty when free
 	Utilisation *float64 // busy share in [0,1] over the driver's last sample period; nil when not known
 }
 

@@ -15,8 +15,8 @@ var backendBodies = []struct {
 }{
 	{"local", []bodyAttribute{
 		{"slots", "number", "How many processes with one GPU this machine runs when it uses none; default: its number of CPUs."},
-		{"gpus", "string", `"auto" (default): the GPUs that NVML finds, else slots; "none": slots.`},
-		{"dir", "string", "Folder for what the processes write; default: below the state folder."},
+		{"gpus", "string", `"auto" (default): the GPUs that NVML finds, each given out once on the machine, else slots; "none": slots.`},
+		{"dir", "string", "Folder for what the processes write, whose jobs share its slots; default: below the state folder."},
 		{"trainer", "string", "Path of kale-trainer; default: what -trainer names, else beside kale, then $PATH."},
 		{"env", "map of strings", "Environment variables of the processes, in place of Kale's own, such as KALE_ONNXRUNTIME; only their folder and their GPUs are Kale's to set."},
 	}},

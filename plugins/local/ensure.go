@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -55,7 +56,7 @@ func (l *local) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 		return backend.Report{}, err
 	}
 	var report backend.Report
-	needs, free := 0, p.free()
+	needs, free, others := 0, p.free(), p.others(job)
 	for i, w := range ws {
 		place := backend.Placement{ID: w.ID, Node: hostName()}
 		newest, known := newestOf(views, w.ID)
@@ -73,12 +74,12 @@ func (l *local) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 			}
 			needs += w.Resources.GPUs
 			if known && !newest.over() { // its devices come free when it is replaced
-				needs -= len(newest.spec.Devices)
-				p.giveBack(newest.spec.Devices)
+				needs -= p.giveBack(newest.spec.Devices, newest.instance)
 			}
-			devices, err := p.take(w.Resources.GPUs, job+"/"+w.ID.String())
+			devices, err := p.take(w.Resources.GPUs, s.root().instance(job, w.ID))
 			if err != nil {
-				place.Reason, report.Shortage = err.Error(), err.Error()
+				place.Reason = backend.AsError(err).Message
+				report.Shortage = place.Reason
 			} else {
 				place.Fits, place.Devices = true, devices
 			}
@@ -86,17 +87,9 @@ func (l *local) Plan(ctx context.Context, job string, ws []backend.Workload) (ba
 		report.Placements = append(report.Placements, place)
 	}
 	if needs > free {
-		report.Shortage = fmt.Sprintf("needs %s, %d free", p.noun(needs), free)
+		report.Shortage = fmt.Sprintf("needs %s, %d free%s", p.noun(needs), free, others)
 	}
 	return report, nil
-}
-
-func (p *pool) giveBack(devices []string) {
-	for i := range p.devices {
-		if slices.Contains(devices, p.devices[i].ID) {
-			p.devices[i].HeldBy = ""
-		}
-	}
 }
 
 // newestOf gives the highest generation of the id's role and rank.
@@ -135,7 +128,13 @@ func (l *local) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 	if err := l.endReplaced(ctx, s, job, ws, problems); err != nil {
 		return nil, err
 	}
-	if err := l.place(ctx, s, job, ws, problems); err != nil {
+	claimed := make([][]*os.File, len(ws))
+	defer func() {
+		for _, files := range claimed { // those that no supervisor has
+			closeAll(files)
+		}
+	}()
+	if err := l.place(ctx, s, job, ws, problems, claimed); err != nil {
 		return nil, err
 	}
 	var starting sync.WaitGroup
@@ -143,9 +142,9 @@ func (l *local) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 		if problems[i] != nil {
 			continue
 		}
-		// Owned by this call, which waits for it; touches problems[i] only.
+		// Owned by this call, which waits for it; touches problems[i] and claimed[i] only.
 		starting.Go(func() {
-			if err := l.supervise(ctx, s.root().instance(job, w.ID)); err != nil {
+			if err := l.supervise(ctx, s.root().instance(job, w.ID), claimed[i]); err != nil {
 				problems[i] = backend.Errorf(backend.CodeOf(err), "start %s of job %q: %w", w.ID, job, err)
 			}
 		})
@@ -162,30 +161,34 @@ func (l *local) Ensure(ctx context.Context, job string, ws []backend.Workload) (
 	return out, nil
 }
 
-// endReplaced ends by force the lower generations of what is asked for, and waits for their end.
+// endReplaced ends by force the lower generations of what is asked for, and waits for their end, and for that of what a supervisor leaves for a moment that was killed.
 func (l *local) endReplaced(ctx context.Context, s settings, job string, ws []backend.Workload, problems []*backend.Error) error {
 	views, err := s.root().scanJob(job)
 	if err != nil {
 		return err
 	}
-	var ending []instance
+	var pending []func() bool
 	for i, w := range ws {
 		if problems[i] != nil {
 			continue
 		}
 		for _, v := range views {
-			if v.id.Role == w.ID.Role && v.id.Rank == w.ID.Rank && v.id.Generation < w.ID.Generation && !v.reaped() {
+			switch {
+			case v.id.Role != w.ID.Role || v.id.Rank != w.ID.Rank || v.id.Generation > w.ID.Generation || v.reaped():
+			case v.id == w.ID: // to be started again, if nobody else is at it
+				pending = append(pending, func() bool { return !v.look().held && l.claims.has(v) })
+			default:
 				if err := v.release(backend.Forced); err != nil {
 					problems[i] = backend.AsError(err)
 				}
-				ending = append(ending, v.instance)
+				pending = append(pending, func() bool { return v.look().held || l.claims.has(v) })
 			}
 		}
 	}
 	bounded, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
-	for _, i := range ending {
-		for i.look().held && bounded.Err() == nil {
+	for _, isPending := range pending {
+		for bounded.Err() == nil && isPending() {
 			select {
 			case <-bounded.Done():
 			case <-time.After(endingEvery):
@@ -195,9 +198,9 @@ func (l *local) endReplaced(ctx context.Context, s settings, job string, ws []ba
 	return nil
 }
 
-// place makes the folders of those workloads that have none, with their devices. What fails for one is put into
-// problems; the error is for all.
-func (l *local) place(ctx context.Context, s settings, job string, ws []backend.Workload, problems []*backend.Error) error {
+// place makes the folders of those workloads that have none, with their devices, and puts into claimed the claims of each that is to be started. What fails for one
+// is put into problems; the error is for all.
+func (l *local) place(ctx context.Context, s settings, job string, ws []backend.Workload, problems []*backend.Error, claimed [][]*os.File) error {
 	unlock, err := s.root().lock(ctx)
 	if err != nil {
 		return err
@@ -229,23 +232,48 @@ func (l *local) place(ctx context.Context, s settings, job string, ws []backend.
 		case known && generation == w.ID.Generation && newest.released != 0:
 			problems[i] = backend.Errorf(backend.Gone, "start %s of job %q: it was released; use a higher generation", w.ID, job)
 		case known && generation == w.ID.Generation:
-			// It has its folder.
+			claimed[i], problems[i] = l.again(s, job, w, p, i, newest)
 		case known && newest.held:
 			problems[i] = backend.Errorf(backend.Conflict, "start %s of job %q: generation %d is still ending; ask again", w.ID, job, generation)
 		default:
-			problems[i] = l.create(s, job, w, p, i)
+			claimed[i], problems[i] = l.create(s, job, w, p, i)
 		}
 	}
 	l.prune(job, views)
 	return nil
 }
 
-// create makes the workload's folder: it is complete, or it is not there.
-func (l *local) create(s settings, job string, w backend.Workload, p *pool, index int) *backend.Error {
+// again claims the GPUs of a workload that has its folder, and no supervisor.
+func (l *local) again(s settings, job string, w backend.Workload, p *pool, index int, v view) ([]*os.File, *backend.Error) {
+	gpus := gpusOf(v.spec.Devices)
+	if len(gpus) == 0 || v.broken != nil || !v.lost() {
+		return nil, nil
+	}
+	claimed, by, err := l.claims.takeAll(gpus, v.instance)
+	switch {
+	case err != nil:
+		return nil, backend.Errorf(backend.CodeOf(err), "start %s of job %q: %w", w.ID, job, err)
+	case claimed != nil:
+		return claimed, nil
+	case by.Dir == v.dir:
+		return nil, nil // another plugin is just starting it
+	case !v.record.Started.IsZero():
+		return nil, backend.Errorf(backend.NoCapacity, "start %s of job %q: its GPU %s is held by %s meanwhile; a new generation of it can have another", w.ID, job, by.device, by)
+	}
+	// It never ran, and its generation stays until it does: nothing but the choice of its GPUs is lost with its folder.
+	if err := os.RemoveAll(v.dir); err != nil {
+		return nil, backend.Errorf(backend.FileCode(err), "start %s of job %q: make its folder anew: %w", w.ID, job, err)
+	}
+	p.giveBack(gpus, v.instance)
+	return l.create(s, job, w, p, index)
+}
+
+// create makes the workload's folder, and claims its GPUs: it is complete, or it is not there.
+func (l *local) create(s settings, job string, w backend.Workload, p *pool, index int) ([]*os.File, *backend.Error) {
 	doing := fmt.Sprintf("start %s of job %q", w.ID, job)
 	program, err := s.program(l.self, w.Argv[0])
 	if err != nil {
-		return backend.Invalidf(fmt.Sprintf("workloads[%d].argv[0]", index), "%s: %w; build or install it, or name it by its path", doing, err)
+		return nil, backend.Invalidf(fmt.Sprintf("workloads[%d].argv[0]", index), "%s: %w; build or install it, or name it by its path", doing, err)
 	}
 	sp := spec{
 		Job: job, ID: w.ID, Argv: append([]string{program}, w.Argv[1:]...), Env: map[string]string{}, StopGrace: w.StopGrace, Files: slices.Sorted(maps.Keys(w.Files)),
@@ -255,20 +283,21 @@ func (l *local) create(s settings, job string, w backend.Workload, p *pool, inde
 	}
 	maps.Copy(sp.Env, w.Env)
 	maps.Copy(sp.Env, s.env) // the block has the last word, but for what follows and what write sets
-	holder := job + "/" + w.ID.String()
-	if sp.Devices, err = p.take(w.Resources.GPUs, holder); err != nil {
-		return backend.Errorf(backend.NoCapacity, "%s: %w", doing, err)
+	inst := s.root().instance(job, w.ID)
+	var claimed []*os.File
+	if sp.Devices, claimed, err = p.claim(w.Resources.GPUs, inst); err != nil {
+		return nil, backend.Errorf(backend.CodeOf(err), "%s: %w", doing, err)
 	}
 	if p.gpus { // who asked for none sees none
 		sp.Env["CUDA_VISIBLE_DEVICES"] = strings.Join(sp.Devices, ",")
 	}
-	inst := s.root().instance(job, w.ID)
 	if err := inst.write(sp, w.Files); err != nil {
-		p.giveBack(sp.Devices)
-		return backend.Errorf(backend.FileCode(err), "%s: write its folder: %w", doing, err)
+		closeAll(claimed)
+		p.giveBack(sp.Devices, inst)
+		return nil, backend.Errorf(backend.FileCode(err), "%s: write its folder: %w", doing, err)
 	}
 	l.lg.Info("workload placed", "job", job, "id", w.ID.String(), "devices", sp.Devices, "program", program)
-	return nil
+	return claimed, nil
 }
 
 // write makes the instance's folder: it is complete, or it is not there.
@@ -283,14 +312,18 @@ func (i instance) write(sp spec, files map[string][]byte) error {
 }
 
 // supervise starts the instance's supervisor if it should have one and does not, and waits until it says that it
-// holds the folder. It is not this process's child for long: it has a session of its own and outlives it.
-func (l *local) supervise(ctx context.Context, i instance) error {
+// holds the folder. It is not this process's child for long: it has a session of its own and outlives it. The claims of its GPUs go over to it.
+func (l *local) supervise(ctx context.Context, i instance, claimed []*os.File) error {
+	defer closeAll(claimed)
 	v := i.look()
 	if v.broken != nil {
 		return backend.Errorf(backend.FileCode(v.broken), "read its folder: %w", v.broken)
 	}
 	if v.held || v.over() {
 		return nil
+	}
+	if len(claimed) != len(gpusOf(v.spec.Devices)) {
+		return awaitOther(ctx, i)
 	}
 	ownLog, err := os.OpenFile(filepath.Join(i.dir, ownLogFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -303,8 +336,8 @@ func (l *local) supervise(ctx context.Context, i instance) error {
 	}
 	defer readyR.Close()
 	cmd := exec.Command(l.self, SuperviseCommand, i.dir)
-	cmd.Env = append(backend.CleanEnviron(), envReady+"=3")
-	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = ownLog, ownLog, []*os.File{readyW}
+	cmd.Env = append(backend.CleanEnviron(), envReady+"="+strconv.Itoa(firstExtra), envClaims+"="+strconv.Itoa(len(claimed)))
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = ownLog, ownLog, append([]*os.File{readyW}, claimed...)
 	cmd.Dir = i.dir // not where this process happens to be, which may be unmounted some day
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
@@ -315,6 +348,20 @@ func (l *local) supervise(ctx context.Context, i instance) error {
 	// Ends with the supervisor or this process; only reaps, so that no zombie is left.
 	go func() { _ = cmd.Wait() }()
 	return awaitReady(ctx, readyR)
+}
+
+// awaitOther waits until another plugin, which has the claims of the instance's GPUs, has started its supervisor.
+func awaitOther(ctx context.Context, i instance) error {
+	bounded, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for i.look().lost() {
+		select {
+		case <-bounded.Done():
+			return backend.Errorf(backend.Unavailable, "another plugin has its GPUs and has not started it in time; it is tried again")
+		case <-time.After(endingEvery):
+		}
+	}
+	return nil
 }
 
 // awaitReady reads the supervisor's first word: ready, or why it cannot be.

@@ -118,6 +118,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 	server := dgx()
 	c := newCluster(t)
 	one, two := inProcess(t, &nvmlGPUs{lib: server}), inProcess(t, &nvmlGPUs{lib: server})
+	two.claims = one.claims
 	configure(t, one, gpuConfig(c, "j1"))
 	configure(t, two, gpuConfig(c, "j2"))
 	first, err := one.Ensure(t.Context(), "j1", []backend.Workload{showDevices(c, "j1", 0, 3), showDevices(c, "j1", 1, 0)})

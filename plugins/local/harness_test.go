@@ -132,6 +132,7 @@ func inProcess(t testing.TB, gpus gpuSource) *local {
 	}
 	l := newLocal(lg, gpus)
 	l.self = binary
+	l.claims = claims(filepath.Join(t.TempDir(), "kale-gpus")) // a machine of its own
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)

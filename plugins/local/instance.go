@@ -48,6 +48,9 @@ func (r root) instance(job string, id backend.ID) instance {
 	return instance{dir: filepath.Join(r.jobDir(job), id.String()), job: job, id: id}
 }
 
+// name is the instance's as a device's holder.
+func (i instance) name() string { return i.job + "/" + i.id.String() }
+
 // spec is what the supervisor is to run. It is written once, before the folder gets its name.
 type spec struct {
 	Job       string

@@ -4,6 +4,7 @@
 // of it. Nothing is kept in memory: the folders are the truth, so the plugin and the scheduler may end at any time,
 // and what comes after them finds everything again.
 //
+//	/run/lock/kale-gpus/GPU-….claim      held by the supervisor of who has that GPU; below /tmp where not everybody may write to /run/lock
 //	DIR/lock                             held while devices are given out, by whatever plugin shares DIR
 //	DIR/jobs/JOB/owner.json              whose the job's name is (backend.Owner), until nothing of the job is left
 //	DIR/jobs/JOB/worker-3-g2/spec.json   what to run, and on which devices
@@ -17,7 +18,7 @@
 //
 // A workload's devices are GPUs (or MIG instances) when NVML finds some and the block does not say gpus = "none", and
 // numbered slots otherwise. A workload that asks for no GPU takes none of either. CPU and memory are not enforced.
-// Jobs that share the machine's GPUs must share DIR: what is given out is known only there.
+// GPUs are given out once on the machine, whatever folders, schedulers and users there are: see claims. Slots are those of DIR, and only jobs that share DIR share them.
 //
 // DIR is what the block names. Where it names none, it is in the state folder of the scheduler that started the first of the job's processes which may live,
 // and stays there for as long as one may: a file beside the job's checkpoint (backend.Home) says so to the schedulers and commands with another state folder.
@@ -43,7 +44,9 @@ type local struct {
 	lg   *slog.Logger
 	self string // the program that is started again as a supervisor
 	gpus gpuSource
-	jobs backend.Jobs[settings]
+
+	claims claims
+	jobs   backend.Jobs[settings]
 
 	homes  homes
 	starts backend.Starts
@@ -57,7 +60,7 @@ func newLocal(lg *slog.Logger, gpus gpuSource) *local {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
 	}
-	return &local{lg: lg, self: backend.Executable(), gpus: gpus}
+	return &local{lg: lg, self: backend.Executable(), gpus: gpus, claims: machineClaims()}
 }
 
 // Info implements backend.Backend.
@@ -189,6 +192,9 @@ func (l *local) Inventory(ctx context.Context) (backend.Inventory, error) {
 			return backend.Inventory{}, err
 		}
 		for _, d := range p.devices {
+			if p.gpus && slices.ContainsFunc(inv.Devices, func(other backend.Device) bool { return other.ID == d.ID }) {
+				continue // the machine's, whatever the folder
+			}
 			inv.Total++
 			if d.HeldBy == "" {
 				inv.Free++

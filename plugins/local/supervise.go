@@ -26,6 +26,10 @@ const (
 	// envReady names the variable with the number of the descriptor for the supervisor's first word.
 	envReady  = "KALE_SUPERVISOR_READY_FD"
 	readyWord = "ready"
+	// envClaims names the variable with the number of claims that follow that descriptor.
+	envClaims = "KALE_SUPERVISOR_CLAIMS"
+	// firstExtra is the first descriptor that a process gets from exec.Cmd's ExtraFiles.
+	firstExtra = 3
 )
 
 const (
@@ -40,6 +44,8 @@ const (
 	drainOutput = time.Second
 	// rewriteEvery is how often a record that could not be written is tried again.
 	rewriteEvery = time.Second
+	// touchClaims is how often the claims are written again: systemd-tmpfiles removes files in /tmp that nobody has touched for ten days.
+	touchClaims = time.Hour
 )
 
 // finalCodes are the exit codes after which a workload is not started again. Any other end is a crash.
@@ -61,8 +67,8 @@ func Supervise(dir string) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM)
 	signal.Ignore(unix.SIGHUP, unix.SIGINT)
-	tell := firstWord()
-	s, err := openSupervisor(dir)
+	tell, claims := firstWord(), inheritedClaims()
+	s, err := openSupervisor(dir, claims)
 	if errors.Is(err, errSupervised) {
 		tell(readyWord)
 		return nil
@@ -72,6 +78,7 @@ func Supervise(dir string) error {
 		return err
 	}
 	defer s.lock.Close() // which lets go of the folder
+	defer s.freeClaims() // before that: who waits for its end wants its GPUs
 	defer s.output.Close()
 	tell(readyWord)
 	s.run(signals)
@@ -81,7 +88,7 @@ func Supervise(dir string) error {
 // firstWord gives what sends one line to the plugin that started this supervisor, if one did.
 func firstWord() func(string) {
 	fd, err := strconv.Atoi(os.Getenv(envReady))
-	if err != nil || fd < 3 {
+	if err != nil || fd < firstExtra {
 		return func(string) {}
 	}
 	unix.CloseOnExec(fd)
@@ -100,6 +107,7 @@ type supervisor struct {
 	dir    string
 	lg     *slog.Logger
 	lock   *os.File
+	claims []*os.File // of its GPUs
 	output *outputLog
 	spec   spec
 	record record
@@ -109,8 +117,8 @@ type supervisor struct {
 }
 
 // openSupervisor takes the folder, ends what an earlier supervisor may have left, and writes the first record.
-func openSupervisor(dir string) (*supervisor, error) {
-	s := &supervisor{dir: dir, lg: slog.New(slog.NewTextHandler(os.Stderr, nil)), backoff: backoffMin}
+func openSupervisor(dir string, claims []*os.File) (*supervisor, error) {
+	s := &supervisor{dir: dir, claims: claims, lg: slog.New(slog.NewTextHandler(os.Stderr, nil)), backoff: backoffMin}
 	var err error
 	if s.lock, err = lockSelf(filepath.Join(dir, lockFile)); err != nil {
 		return nil, err
@@ -129,6 +137,9 @@ func openSupervisor(dir string) (*supervisor, error) {
 	resumed := err == nil
 	if earlier.Final {
 		return nil, errSupervised // it has ended for good, which is no less settled than being supervised
+	}
+	if err := s.checkClaims(); err != nil {
+		return nil, err
 	}
 	for earlier.Child.Alive() { // it dies with its supervisor, by the kernel's hand, but that may take a moment
 		if err := signalTo(earlier.Child, unix.SIGKILL); err != nil && !errors.Is(err, errNotThatProcess) {
@@ -152,6 +163,7 @@ func openSupervisor(dir string) (*supervisor, error) {
 	if err := s.writeRecord(); err != nil {
 		return nil, fmt.Errorf("write its record: %w", err)
 	}
+	s.noteClaims()
 	if s.output, err = openOutput(filepath.Join(dir, outputFile), maxOutput); err != nil {
 		return nil, fmt.Errorf("open its output: %w", err)
 	}
@@ -284,12 +296,16 @@ func (s *supervisor) runOnce(signals <-chan os.Signal) (over bool) {
 	var kill <-chan time.Time
 	rewrite := time.NewTicker(rewriteEvery)
 	defer rewrite.Stop()
+	touch := time.NewTicker(touchClaims)
+	defer touch.Stop()
 	for {
 		select {
 		case <-rewrite.C:
 			if s.stale {
 				s.note()
 			}
+		case <-touch.C:
+			s.noteClaims()
 		case <-signals:
 			if s.released() == backend.Forced {
 				child.killGroup()
@@ -379,6 +395,7 @@ func (s *supervisor) start() (*child, error) {
 		id = processID{}
 	}
 	s.record.Child, s.record.State, s.record.Started, s.record.Reason = id, backend.StateRunning, time.Now().UTC(), ""
+	s.noteClaims()
 	s.note()
 	return c, nil
 }

@@ -127,7 +127,7 @@ func TestFolderTakenAwayUnderASupervisor(t *testing.T) {
 	}
 	i := at.root().instance("j", workerOne)
 	spec := i.look().spec
-	if err := errors.Join(os.RemoveAll(c.state()), i.write(spec, nil), b.supervise(t.Context(), i)); err != nil {
+	if err := errors.Join(os.RemoveAll(c.state()), i.write(spec, nil), b.supervise(t.Context(), i, nil)); err != nil {
 		t.Fatal(err)
 	}
 	waitFor(t, b, "j", "another one runs", func(st backend.Status) bool { return running(st) && st.PID != first.PID })
