@@ -62,8 +62,11 @@ func (s *sheet) look(modelError float64) *view {
 		v.rows[j] = slices.Clone(c.between(v.at[j], v.at[j+1]))
 	}
 	v.pastRates(s.o.Rates, s.o.Now)
-	if s.o.outage() == 0 {
-		v.heed(near, split, nearSteps*s.o.Interval.Seconds())
+	switch unit := s.o.Interval.Seconds(); {
+	case s.refuted(v, near):
+		v.heed(near, split, unit, math.Inf(1))
+	case s.o.outage() == 0:
+		v.heed(near, split, nearSteps*unit, 0)
 	}
 	v.correlate(split)
 	for j := range n {
@@ -87,10 +90,12 @@ func (s *sheet) look(modelError float64) *view {
 // What the forecast would have said of the last block is not known, and is drawn back
 // from its first two. That is wrong where these hold the last rate and return from
 // it, as under noise: so no error counts for more than the largest of the scenarios',
-// and the correction is left out where a rescale stops training. A live one is decided
-// anew within minutes; one with an outage has to pay for hours, of which five minutes
-// tell nothing that the forecaster has not seen.
-func (v *view) heed(c *courses, split int, block float64) {
+// or up to beyond where that is more, as far as it is one against the first of the two
+// too. And the correction is left out where a rescale stops training: a live one is
+// decided anew within minutes; one with an outage has to pay for hours, of which five
+// minutes tell nothing that the forecaster has not seen. Neither holds after an
+// interval that has refuted the forecast: its error counts whole.
+func (v *view) heed(c *courses, split int, block, beyond float64) {
 	first, second := c.mean.between(0, block), c.mean.between(block, 2*block)
 	before := max(2*first-second, 0.2*first) // the block that has passed, by the forecast's own trend
 	measured, ok := v.measured(block)
@@ -98,7 +103,10 @@ func (v *view) heed(c *courses, split int, block float64) {
 		return
 	}
 	soon := relative(slices.Clone(c.between(0, block)), first)
-	was := min(max(measured/before-1, slices.Min(soon)), slices.Max(soon))
+	was := max(measured/before-1, slices.Min(soon))
+	if most := slices.Max(soon); was > most {
+		was = max(min(measured/max(before, first)-1, beyond), most)
+	}
 	kept := correlation(soon, relative(c.between(block, 2*block), second))
 	narrow := 1 - math.Sqrt(1-kept*kept)
 	for j := range split {
