@@ -27,7 +27,11 @@ func explainCommand(a *app) *cobra.Command {
 		Use: "explain JOB", Short: "The last decisions, with their arithmetic",
 		Long: `Shows how the last decisions came about: what was known, each term of the arithmetic, and the result; and what else happened since the
 first of them. Without -all, the newest decision, and before it those that changed something, -n in all. It works with a running scheduler and, from the job's state, without
-or beside one that is suspended.`,
+or beside one that is suspended.
+
+The costs of policy "cost" are followed by what they are made of, which adds up to them: GPUs held, lag, risk of violation, rescales, what is left to do
+at the end of the time that is looked ahead, and "other courses of the load". The first are means over up to 12 of the forecast's scenarios, each followed with
+the plan's own answers to it; the cost is expected over all courses that the load may take, and the last is what those that were not followed make of it.`,
 		Args: exactly("JOB"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.n < 1 || f.n > 10_000 {

@@ -232,6 +232,10 @@ func (p cost) choose(s *sheet, g *program) proposal {
 	}
 	want := g.workers[best]
 	out := proposal{want: want, load: g.v.mean[0], source: "cost", saturated: g.v.mean[0] >= s.peak()}
+	// Where the workers in force are outside the limits, the choice may be too.
+	if i := slices.Index(g.workers, s.o.Limits.Clamp(want)); i >= 0 {
+		best = i
+	}
 	out.reason = g.account(s, costs, at, best)
 	out.plan = g.course(s, best)
 	return out

@@ -3,39 +3,30 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
 // split is what a course of action costs, by what it is paid for, in GPU-hours.
-type split struct{ gpu, lag, risk, rescale float64 }
-
-func (a split) minus(b split) split {
-	return split{a.gpu - b.gpu, a.lag - b.lag, a.risk - b.risk, a.rescale - b.rescale}
+type split struct {
+	gpu, lag, risk, rescale float64
+	after                   float64 // what is left to do at the end of the view
+	other                   float64 // what the courses of the load that were not walked through add
 }
 
-// text names the parts that are not nothing; signed says whether as differences.
-func (a split) text(signed bool) string {
-	out := ""
-	for _, part := range []struct {
-		name string
-		v    float64
-	}{{"GPUs", a.gpu}, {"lag", a.lag}, {"risk of violation", a.risk}, {"rescales", a.rescale}} {
-		if math.Abs(part.v) < 0.005 {
-			continue
-		}
-		if out != "" {
-			out += ", "
-		}
-		if signed {
-			out += fmt.Sprintf("%s %+.2f", part.name, part.v)
-		} else {
-			out += fmt.Sprintf("%s %.2f", part.name, part.v)
-		}
+func (a split) minus(b split) split {
+	return split{a.gpu - b.gpu, a.lag - b.lag, a.risk - b.risk, a.rescale - b.rescale, a.after - b.after, a.other - b.other}
+}
+
+func (a split) sum() float64 { return a.gpu + a.lag + a.risk + a.rescale + a.after + a.other }
+
+// parts are those that are not nothing.
+func (a split) parts() []Part {
+	all := []Part{
+		{"GPUs", Number(a.gpu)}, {"lag", Number(a.lag)}, {"risk of violation", Number(a.risk)}, {"rescales", Number(a.rescale)},
+		{"what is left at the end", Number(a.after)}, {"other courses of the load", Number(a.other)},
 	}
-	if out == "" {
-		return "no difference"
-	}
-	return out
+	return slices.DeleteFunc(all, func(p Part) bool { return math.Abs(float64(p.Value)) < math.Pow10(-mostDecimals)/2 })
 }
 
 // walkScenarios is how many scenarios are walked through to tell what a cost is made
@@ -52,8 +43,18 @@ func (p *program) walk(s *sheet, from, first int) (sum split) {
 		share := 1 / float64(walks)
 		sum.gpu, sum.lag = sum.gpu+share*one.gpu, sum.lag+share*one.lag
 		sum.risk, sum.rescale = sum.risk+share*one.risk, sum.rescale+share*one.rescale
+		sum.after += share * one.after
 	}
 	return sum
+}
+
+// made is what a candidate's expected cost is made of. That is the expectation over all
+// courses that the load may take by its classes; the scenarios that are walked through
+// are some of them, and what the others add is a part of its own.
+func (p *program) made(s *sheet, from, first int, cost float64) split {
+	out := p.walk(s, from, first)
+	out.other = cost - out.sum()
+	return out
 }
 
 // walkOne follows one scenario; workers, where given, takes the candidate in force
@@ -105,7 +106,23 @@ func (p *program) walkOne(k int, backlog float64, w, first int, workers []int) (
 		out.risk += 0.5 * (p.lagCost.risk(before) + p.lagCost.risk(after)) * length
 		backlog = left
 	}
+	out.after = p.left(k, w, backlog)
 	return out
+}
+
+// left is the value at the end of the view of candidate w and a backlog, in scenario k.
+func (p *program) left(k, w int, backlog float64) float64 {
+	n := p.steps()
+	load := p.v.mean[n-1]
+	if k >= 0 && k < len(p.v.rows[n-1]) {
+		load = p.v.rows[n-1][k]
+	}
+	b := 0
+	for b < lags-2 && backlog > p.held[n][b+1] {
+		b++
+	}
+	row := p.at(n, w).cost[p.v.class(n-1, load)]
+	return row[b] + (backlog-p.held[n][b])*p.rise[n][b]*(row[b+1]-row[b])
 }
 
 // oldest is how long ago the oldest of so many records arrived, the newest first,
@@ -178,11 +195,11 @@ func (p *program) index(w int) int {
 	return 0
 }
 
-// account notes the arithmetic behind a choice and returns its reason.
-func (p *program) account(s *sheet, costs []float64, at, best int) string {
+// account notes the arithmetic behind a choice and returns its reason. chosen is the
+// candidate that the limits make of the one of least cost, at the one in force.
+func (p *program) account(s *sheet, costs []float64, at, chosen int) string {
 	o, v := s.o, p.v
-	reach := formatDuration(seconds(v.at[p.steps()]).Round(time.Second))
-	s.note("backlog", float64(max(o.BacklogRecords, 0)), "records", "")
+	s.noteBacklog()
 	s.note("load", v.mean[0], "records/s", v.expected(o.Forecast.Trusted))
 	if p.outage > 0 {
 		s.noteDuration("rescale outage", o.RescaleCost.Value, "nothing is trained meanwhile")
@@ -192,34 +209,91 @@ func (p *program) account(s *sheet, costs []float64, at, best int) string {
 	if left := p.cool.left; left > 0 {
 		s.noteDuration("cooldown left", seconds(left), formatDuration(o.CooldownIn)+" from any change to a scale-in: none go before")
 	}
-	chosen := p.walk(s, at, best)
-	s.note("expected cost", costs[best], "GPU-h", fmt.Sprintf("%s now, over the next %s; along the plan: %s", workers(p.workers[best]), reach, chosen.text(false)))
-	reason := ""
-	if best != at {
-		d := p.walk(s, at, at).minus(chosen)
-		s.note("to stay", costs[at]-costs[best], "GPU-h", fmt.Sprintf("more at %d: %s", p.workers[at], d.text(true)))
-		reason = fmt.Sprintf("%s cost %s GPU-hours less than %d over the next %s: %s", workers(p.workers[best]), formatHours(costs[at]-costs[best]), p.workers[at], reach, split{}.minus(d).text(true))
+	if math.IsInf(costs[chosen], 0) { // it may not be changed to
+		return s.outside()
 	}
+	own := p.made(s, at, chosen, costs[chosen])
+	s.noteParts("expected cost", fmt.Sprintf("%s now, over the next %s, along the plan", workers(p.workers[chosen]), p.reach()), own)
+	reason := p.because(s, costs, at, chosen, own)
 	for _, other := range []struct {
 		name string
 		i    int
-	}{{"one fewer", best - 1}, {"one more", best + 1}} {
-		if other.i < 0 || other.i >= len(p.workers) || other.i == at && best != at || math.IsInf(costs[other.i], 0) {
+	}{{"one fewer", chosen - 1}, {"one more", chosen + 1}} {
+		if !p.mayBe(s, other.i) || other.i == at && chosen != at || math.IsInf(costs[other.i], 0) {
 			continue
 		}
-		d := p.walk(s, at, other.i).minus(chosen)
-		s.note(other.name, costs[other.i]-costs[best], "GPU-h", fmt.Sprintf("more at %d: %s", p.workers[other.i], d.text(true)))
-		if reason == "" || best == at {
-			if reason == "" {
-				reason = fmt.Sprintf("no change pays over the next %s", reach)
-			}
-			reason += fmt.Sprintf("; %d would cost %s GPU-hours more", p.workers[other.i], formatHours(costs[other.i]-costs[best]))
+		d := p.made(s, at, other.i, costs[other.i]).minus(own)
+		s.noteParts(other.name, fmt.Sprintf("more at %d", p.workers[other.i]), d)
+		if chosen == at || !p.mayBe(s, at) {
+			reason += fmt.Sprintf("; %d would cost %s", p.workers[other.i], compared(d.sum()))
 		}
 	}
-	if reason == "" {
-		reason = fmt.Sprintf("%s is all that may be had", workers(p.workers[best]))
-	}
 	return reason
+}
+
+// because says why a candidate was chosen, as against the one in force where that may
+// stay, and notes what it would cost to stay.
+func (p *program) because(s *sheet, costs []float64, at, chosen int, own split) string {
+	lim := s.o.Limits
+	switch {
+	case !p.mayBe(s, at):
+		for i, c := range costs {
+			if c < costs[chosen] && p.mayBe(s, i) {
+				return fmt.Sprintf("%s; %d %s nearest to what would cost least", s.outside(), p.workers[chosen], isAre(p.workers[chosen]))
+			}
+		}
+		return fmt.Sprintf("%s; of these %s least over the next %s", s.outside(), costing(fmt.Sprint(p.workers[chosen]), p.workers[chosen]), p.reach())
+	case chosen != at:
+		d := p.made(s, at, at, costs[at]).minus(own)
+		s.noteParts("to stay", fmt.Sprintf("more at %d", p.workers[at]), d)
+		gain := split{}.minus(d)
+		reason := fmt.Sprintf("%s %s than %d over the next %s", costing(workers(p.workers[chosen]), p.workers[chosen]), compared(gain.sum()), p.workers[at], p.reach())
+		if parts := partsText(gain.sum(), gain.parts()); parts != "" {
+			reason += ": " + parts
+		}
+		return reason
+	case lim.Min == lim.Max:
+		return fmt.Sprintf("the limits allow %s, no fewer and no more", workers(lim.Min))
+	case p.outage > 0 && p.landing(0) == 0:
+		return fmt.Sprintf("a rescale stops training for %s, longer than the %s that are looked ahead", formatDuration(s.o.RescaleCost.Value), p.reach())
+	case p.cool.now(p.v.at) > 0 && p.mayBe(s, at-1):
+		return fmt.Sprintf("none may go for another %s (the cooldown), and to add none now costs least over the next %s", formatDuration(seconds(p.cool.left)), p.reach())
+	}
+	return "to change nothing now costs least over the next " + p.reach()
+}
+
+// mayBe tells whether there is candidate i and the limits allow it: the workers in force may be outside of them.
+func (p *program) mayBe(s *sheet, i int) bool {
+	return i >= 0 && i < len(p.workers) && s.o.Limits.Clamp(p.workers[i]) == p.workers[i]
+}
+
+// reach is how far the view goes.
+func (p *program) reach() string {
+	return formatDuration(seconds(p.v.at[p.steps()]).Round(time.Second))
+}
+
+// noteParts notes costs with what they are made of.
+func (s *sheet) noteParts(name, expr string, of split) {
+	s.terms = append(s.terms, Term{Name: name, Expr: expr, Value: Number(of.sum()), Unit: unitHours, Parts: of.parts()})
+}
+
+// costing says that so many workers, in words, cost something.
+func costing(words string, n int) string {
+	if n == 1 {
+		return words + " costs"
+	}
+	return words + " cost"
+}
+
+// compared says by how much a cost differs from another.
+func compared(more float64) string {
+	switch {
+	case math.Abs(more) < math.Pow10(-mostDecimals)/2:
+		return "0 GPU-hours more"
+	case more < 0:
+		return formatHours(-more) + " GPU-hours less"
+	}
+	return formatHours(more) + " GPU-hours more"
 }
 
 // expected says what the load of the first step rests on. The mean is the forecast's and the range that of its past errors, which need not hold it.
@@ -231,6 +305,3 @@ func (v *view) expected(trusted bool) string {
 	low, high := min(v.load[0][0], v.mean[0]), max(v.load[0][classes-1], v.mean[0])
 	return fmt.Sprintf("expected next%s; %s to %s in nine of ten cases", by, formatNumber(low), formatNumber(high))
 }
-
-// formatHours writes GPU-hours to the hundredth.
-func formatHours(v float64) string { return fmt.Sprintf("%.2f", v) }

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,8 @@ type Term struct {
 	Expr  string `json:"expr,omitempty"`
 	Value Number `json:"value"`
 	Unit  string `json:"unit,omitempty"`
+	// Parts are what the value is the sum of, where that is more than one thing.
+	Parts []Part `json:"parts,omitempty"`
 }
 
 // Term returns the first term of that name.
@@ -121,7 +124,7 @@ func (d Decision) Explain() string {
 		name, value = max(name, len([]rune(t.Name))), max(value, len([]rune(t.text())))
 	}
 	for _, t := range d.Terms {
-		line := fmt.Sprintf("  %-*s  %*s  %s", name, t.Name, value, t.text(), t.Expr)
+		line := fmt.Sprintf("  %-*s  %*s  %s", name, t.Name, value, t.text(), t.how())
 		fmt.Fprintln(&b, strings.TrimRight(line, " "))
 	}
 	if len(d.Plan.Workers) > 0 {
@@ -133,8 +136,23 @@ func (d Decision) Explain() string {
 	return b.String()
 }
 
+// how is how the value came about, and its parts.
+func (t Term) how() string {
+	parts := partsText(float64(t.Value), t.Parts)
+	if t.Expr == "" || parts == "" {
+		return t.Expr + parts
+	}
+	return t.Expr + ": " + parts
+}
+
 // text is the value with its unit.
 func (t Term) text() string {
+	switch {
+	case math.IsNaN(float64(t.Value)):
+		return "not known"
+	case t.Unit == unitHours:
+		return formatHours(float64(t.Value)) + " " + t.Unit
+	}
 	if t.Unit == "s" && finite(float64(t.Value)) && t.Value > -1e9 && t.Value < 1e9 {
 		return formatDuration(time.Duration(float64(t.Value) * float64(time.Second)))
 	}

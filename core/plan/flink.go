@@ -130,8 +130,10 @@ func (p flink) decide(s *sheet, m *memory, v flinkMetrics) proposal {
 		return out
 	}
 	scale := max(need/v.tpr, 1-p.maxDown)
-	want := s.o.Limits.Clamp(ceilCount(scale * float64(s.current)))
-	out.reason = fmt.Sprintf("the true processing rate is %s and %s is needed: %s", formatRate(v.tpr), formatRate(need), workers(want))
+	wish := ceilCount(scale * float64(s.current))
+	s.note("wish", float64(wish), "workers", fmt.Sprintf("⌈needed / true processing rate × %d⌉, at least %g of them; before limits", s.current, 1-p.maxDown))
+	want := s.limited(wish)
+	out.reason = fmt.Sprintf("the true processing rate is %s and %s is needed: %s", formatRate(v.tpr), formatRate(need), s.cut(wish, want))
 	switch {
 	case v.tpr < least:
 		m.Planned, m.Wishes = time.Time{}, nil

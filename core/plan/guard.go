@@ -186,18 +186,37 @@ func (s *sheet) follow(d *Decision, p proposal, want int, open bool) (short stri
 		d.Reason = fmt.Sprintf("hold at %s, though %s: %s", workers(s.current), p.reason, strings.Join(against, "; "))
 		want = s.current
 	}
-	if lim.Clamp(want) != want {
+	switch {
+	case lim.Clamp(want) != want:
 		want = lim.Clamp(want)
 		d.Source, d.Hold = "limits", nil // nothing holds it
-		d.Reason = fmt.Sprintf("the limits are %d to %d workers and %d are in force", lim.Min, lim.Max, s.current)
-		if lim.Why != "" {
-			d.Reason += ": " + lim.Why
+		d.Reason = s.outside()
+	case want > s.current && p.want <= s.current || want < s.current && p.want >= s.current: // it is none of the policy's doing
+		d.Hold = nil
+		if d.Reason = p.reason; !strings.HasPrefix(p.reason, s.outside()) {
+			d.Reason = s.outside() + "; " + p.reason
 		}
 	}
 	d.Target = want
 	short = s.shortOf(d, p)
 	d.Reason = s.atTheMost(want, short) + d.Reason
 	return short
+}
+
+// outside says that the workers in force are not within the limits.
+func (s *sheet) outside() string {
+	lim, force := s.o.Limits, "none is"
+	switch {
+	case s.current == 1:
+		force = "1 is"
+	case s.current > 1:
+		force = fmt.Sprintf("%d are", s.current)
+	}
+	said := fmt.Sprintf("the limits are %d to %d workers and %s in force", lim.Min, lim.Max, force)
+	if lim.Why != "" {
+		said += ": " + lim.Why
+	}
+	return said
 }
 
 // atTheMost says that the lag is over the objective with all workers that are allowed,
@@ -275,7 +294,21 @@ func (s *sheet) noteWant(p proposal, want int) {
 		s.noteCapacity("F(wanted)", want, "")
 	}
 	if want > s.o.Limits.Min {
-		s.noteCapacity("F(one fewer)", want-1, ", one fewer than wanted")
+		remark := ", one fewer than wanted"
+		if s.capacity(want-1) <= p.load {
+			remark += ", is no more than the load"
+		}
+		s.noteCapacity("F(one fewer)", want-1, remark)
+	}
+	if want < s.o.Limits.Max {
+		remark := ", one more than wanted"
+		switch f := s.capacity(want); {
+		case s.capacity(want+1) <= f:
+			remark += ", trains no more"
+		case f > p.load:
+			remark += fmt.Sprintf("; F(%d) is more than the load already", want)
+		}
+		s.noteCapacity("F(one more)", want+1, remark)
 	}
 }
 

@@ -65,7 +65,7 @@ func (p hpa) propose(s *sheet) proposal {
 	if p.demand {
 		reason = fmt.Sprintf("what arrives keeps %.0f %% of the workers busy", 100*busy)
 	}
-	return proposal{want: want, load: load, source: "utilisation", reason: fmt.Sprintf("%s, and %.0f %% is aimed at: %s", reason, 100*p.target, workers(want))}
+	return proposal{want: want, load: load, source: "utilisation", reason: fmt.Sprintf("%s, and %.0f %% is aimed at: %s", reason, 100*p.target, s.cut(desired, want))}
 }
 
 // used is how many workers are kept busy: as those that train show it, or, with
@@ -117,7 +117,8 @@ const (
 // decision that comes every minute may do what four of 15 s would.
 func (b behaviour) behave(s *sheet, owner string, desired int) int {
 	o := s.o
-	desired = o.Limits.Clamp(desired)
+	s.note("wish", float64(desired), "workers", "before limits, stabilisation and rate")
+	desired = s.limited(desired)
 	m := s.remember(owner)
 	m.Wishes.note(o.Now, max(b.up, b.down), 0, float64(desired))
 	lo := int(m.Wishes.smallest(o.Now.Add(-b.up), float64(desired)))
@@ -127,9 +128,30 @@ func (b behaviour) behave(s *sheet, owner string, desired int) int {
 	for range min(max(int(o.Interval/hpaPeriod), 1), 16) {
 		most = max(most+hpaOutCount, 2*most)
 	}
-	s.note("wish", float64(desired), "workers", "before stabilisation and rate")
 	s.note("stabilised", float64(min(want, most)), "workers", fmt.Sprintf("at least the smallest wish of %s, at most the largest of %s", formatDuration(b.up), formatDuration(b.down)))
 	return min(want, most)
+}
+
+// limited brings a wish into the limits, and says so where they change it.
+func (s *sheet) limited(wish int) int {
+	within := s.o.Limits.Clamp(wish)
+	if within != wish {
+		s.note("within limits", float64(within), "workers", fmt.Sprintf("limits are %s", s.o.Limits))
+	}
+	return within
+}
+
+// cut says how many workers are asked for, and what the limits make of them, and stabilisation and rate of that, which is want.
+func (s *sheet) cut(wish, want int) string {
+	within := s.o.Limits.Clamp(wish)
+	if within == wish {
+		return workers(want)
+	}
+	said := fmt.Sprintf("%s, which the limits of %d to %d make %d", workers(wish), s.o.Limits.Min, s.o.Limits.Max, within)
+	if want != within {
+		said += fmt.Sprintf(", and stabilisation and rate make %d", want)
+	}
+	return said
 }
 
 // ceilCount rounds up to a number of workers.

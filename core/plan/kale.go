@@ -84,7 +84,8 @@ func (k kale) planned(s *sheet, mean []float64, start time.Time) (p proposal, ex
 		saturated: slices.Contains(saturated[:soon], true),
 		plan:      Plan{Start: start, Step: step, Workers: plan, Raw: raw},
 	}
-	s.noteForecast(mean, soon, later)
+	ahead, cut := s.foreseenFor(lead, start, step, len(plan))
+	s.noteForecast(mean, soon, later, cut)
 	need := slices.Max(raw[:soon])
 	smallest := "smallest w"
 	if k.multiple > 1 {
@@ -93,7 +94,7 @@ func (k kale) planned(s *sheet, mean []float64, start time.Time) (p proposal, ex
 	s.note("Eq. 10", float64(need), "workers", fmt.Sprintf("most within the lead, %s with F(w) > load, within %d to %d", smallest, o.Limits.Min, o.Limits.Max))
 	s.note("Algorithm 1", float64(out), "workers", fmt.Sprintf("most within the lead, ρ = %d, τ = %s", max(o.Rho, 1), formatDuration(tau)))
 	s.note("until τ", float64(keep), "workers", "most within "+formatDuration(max(lead, tau))+": a scale-in goes no lower")
-	p.reason = s.planReason(p, expect, lead)
+	p.reason = s.planReason(p, expect, ahead)
 	if p.want < need {
 		p.reason += fmt.Sprintf("; a swing that needs %d for less than τ = %s is cut by Algorithm 1", need, formatDuration(tau))
 	}
@@ -122,11 +123,11 @@ func (m Measured) parts() string {
 	return fmt.Sprintf("%sjoin time %s (%s)", queue, formatDuration(m.Value-m.Queue), how)
 }
 
-func (s *sheet) noteForecast(mean []float64, soon, later int) {
+func (s *sheet) noteForecast(mean []float64, soon, later int, cut string) {
 	o := s.o
 	s.noteDuration("lead", o.lead(), fmt.Sprintf("%s + autoscale.tick %s", o.JoinTime.parts(), formatDuration(o.Interval)))
 	s.note("forecast now", mean[0], "records/s", "by "+o.Forecast.Source)
-	s.note("forecast peak", slices.Max(mean[:soon]), "records/s", "largest mean within the lead")
+	s.note("forecast peak", slices.Max(mean[:soon]), "records/s", "largest mean within the lead"+cut)
 	s.note("load", s.withHeadroom(slices.Max(mean[:soon])), "records/s", fmt.Sprintf("forecast peak × (1 + %g)", o.Headroom))
 	s.note("load until τ", s.withHeadroom(slices.Max(mean[:later])), "records/s", "largest mean until τ, with headroom")
 	if o.RescaleCost.Value > 0 {

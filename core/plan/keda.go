@@ -31,12 +31,15 @@ func (p keda) propose(s *sheet) proposal {
 	if ratio := backlog / p.threshold / float64(max(s.current, 1)); math.Abs(1-ratio) > p.tolerance {
 		desired = ceilCount(backlog / p.threshold)
 	}
+	idle := ""
 	if !p.allowIdle && o.Partitions > 0 && desired > o.Partitions {
+		idle = workers(desired) + ", no more than the partitions: "
+		s.note("backlog's share", float64(desired), "workers", fmt.Sprintf("⌈backlog / %g⌉", p.threshold))
 		desired = o.Partitions
 		s.note("partitions", float64(desired), "", "no more workers than these")
 	}
 	want := p.behave(s, "keda", desired)
 	load := s.lastLoad()
 	return proposal{want: want, load: load, source: "lag",
-		reason: fmt.Sprintf("a backlog of %s records at %s for each worker: %s", formatNumber(backlog), formatNumber(p.threshold), workers(want))}
+		reason: fmt.Sprintf("a backlog of %s records at %s for each worker: %s%s", formatNumber(backlog), formatNumber(p.threshold), idle, s.cut(desired, want))}
 }

@@ -34,7 +34,8 @@ func (p madu) propose(s *sheet) proposal {
 	}
 	first := len(o.Forecast.Mean) - len(mean)
 	load := math.Inf(-1)
-	for i := range s.within(addDurations(o.lead(), p.every), start, o.Forecast.Step, len(mean)) {
+	ahead := addDurations(o.lead(), p.every)
+	for i := range s.within(ahead, start, o.Forecast.Step, len(mean)) {
 		f := o.Forecast
 		sigma := (f.Quantile(upperLevel, first+i) - f.Quantile(lowerLevel, first+i)) / (2 * probit(upperLevel))
 		load = max(load, max(mean[i], 0)+p.z*sigma)
@@ -45,7 +46,9 @@ func (p madu) propose(s *sheet) proposal {
 		want = ceilCount(load / (c * p.target))
 	}
 	m.Planned, m.Want = o.Now, want
-	s.note("load", load, "records/s", fmt.Sprintf("largest μ + %g·σ until the next plan's workers train", p.z))
+	window, cut := s.foreseenFor(ahead, start, o.Forecast.Step, len(mean))
+	s.noteDuration("window", window, "until the next plan's workers train"+cut)
+	s.note("load", load, "records/s", fmt.Sprintf("largest μ + %g·σ in the window", p.z))
 	s.note("per worker", c, "records/s", "c of c·w, fitted to F through the origin")
 	return proposal{want: want, load: load, source: "forecast", saturated: want > o.Limits.Max, noIn: slices.DeleteFunc([]string{s.distrust()}, func(w string) bool { return w == "" }),
 		reason: fmt.Sprintf("%s at %s for each worker, %.0f %% used, need %s", formatRate(load), formatRate(c), 100*p.target, workers(want))}

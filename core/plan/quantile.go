@@ -44,8 +44,9 @@ func (p quantile) propose(s *sheet) proposal {
 	}
 	load = max(load, 0)
 	want, saturated := s.curve.Smallest(load)
-	s.note("window", horizon.Seconds(), "s", "the horizon, or the lead if that is longer")
+	window, cut := s.foreseenFor(horizon, start, f.Step, len(mean))
+	s.noteDuration("window", window, "the horizon, or the lead if that is longer"+cut)
 	s.note("load", load, "records/s", fmt.Sprintf("exceeded within the window with probability %g", p.epsilon))
 	return proposal{want: want, load: load, saturated: saturated, source: "forecast", noIn: slices.DeleteFunc([]string{s.distrust()}, func(w string) bool { return w == "" }),
-		reason: fmt.Sprintf("within %s the load stays below %s with probability %g, which needs %s", formatDuration(horizon), formatRate(load), 1-p.epsilon, s.needs(want, load))}
+		reason: fmt.Sprintf("within %s the load stays below %s with probability %g, which needs %s", formatDuration(window), formatRate(load), 1-p.epsilon, s.needs(want, load))}
 }

@@ -42,6 +42,15 @@ func (s *sheet) noteDuration(name string, d time.Duration, expr string) {
 	s.note(name, d.Seconds(), "s", expr)
 }
 
+// noteBacklog notes the records that wait, or that they are not known.
+func (s *sheet) noteBacklog() {
+	if s.o.lagKnown() && s.o.BacklogRecords >= 0 {
+		s.note("backlog", float64(s.o.BacklogRecords), "records", "")
+		return
+	}
+	s.note("backlog", math.NaN(), "records", fmt.Sprintf("reckoned as %s records", formatNumber(float64(max(s.o.BacklogRecords, 0)))))
+}
+
 // capacity is F(w) within the limits and also at the current count outside them.
 func (s *sheet) capacity(w int) float64 { return s.o.Model.Throughput(w, s.o.Servers) }
 
@@ -50,9 +59,12 @@ func (s *sheet) fewerDo(w int, load float64) bool {
 	return w > 1 && w == s.o.Limits.Min && s.capacity(w-1) > load
 }
 
-// needs says for people how many workers a load needs, or that it needs no more than the least that are allowed.
+// needs says for people how many workers a load needs, or that it needs no more than the least that are allowed, or more than any train.
 func (s *sheet) needs(w int, load float64) string {
-	if s.fewerDo(w, load) {
+	switch lim := s.o.Limits; {
+	case s.capacity(w) <= load && lim.Clamp(w) == w:
+		return fmt.Sprintf("more than any %d to %d workers train", lim.Min, lim.Max)
+	case s.fewerDo(w, load):
 		return "no more than the " + workers(w) + " that are the least allowed"
 	}
 	return workers(w)
@@ -61,7 +73,10 @@ func (s *sheet) needs(w int, load float64) string {
 // noteNeeded puts down how many workers carry a load, of which load is the name.
 func (s *sheet) noteNeeded(term string, w int, load float64, name string) {
 	expr := "smallest w with F(w) > " + name
-	if s.fewerDo(w, load) {
+	switch {
+	case s.capacity(w) <= load:
+		expr = fmt.Sprintf("F(w) is no more than the %s for any of %d to %d: the one that trains most", name, s.o.Limits.Min, s.o.Limits.Max)
+	case s.fewerDo(w, load):
 		expr = fmt.Sprintf("the least allowed, and F(%d) > %s already", w-1, name)
 	}
 	s.note(term, float64(w), "workers", expr)
@@ -174,6 +189,15 @@ func (s *sheet) foreseen() (mean []float64, start time.Time, why string) {
 func (s *sheet) within(d time.Duration, start time.Time, step time.Duration, n int) int {
 	until := addDurations(s.o.Now.Sub(start), d)
 	return int(min(int64(until/step), int64(n-1))) + 1
+}
+
+// foreseenFor is how much of a time from Now on a forecast of n steps from start covers, and words for it where that is not all.
+func (s *sheet) foreseenFor(d time.Duration, start time.Time, step time.Duration, n int) (covered time.Duration, cut string) {
+	covered = min(d, max(start.Add(lasts(n, step)).Sub(s.o.Now), 0))
+	if covered < d {
+		cut = fmt.Sprintf(", cut from %s to what the forecast reaches (forecast.horizon)", formatDuration(d))
+	}
+	return covered, cut
 }
 
 // withHeadroom is a load plus the headroom; negative loads count as 0.
