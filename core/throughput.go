@@ -54,6 +54,33 @@ func CheckSuperlinear(j *job.Job) hcl.Diagnostics {
 			"kale help jobfile says what each coefficient of the form %q is; kale profile measures them.", wholeRate(one), w, wholeRate(most*one*float64(w)), most, j.Throughput.Form))}
 }
 
+// falls is by which part the throughput of workers.max must be below the most for it to be said. [ours]
+const falls = 0.01
+
+// CheckPeak warns, as diagnostics of the job file, where by throughput.theta fewer workers than workers.max train more than those: none of the others is ever worth its
+// cost, or theta is another's.
+func CheckPeak(j *job.Job) hcl.Diagnostics {
+	model := Prior(j)
+	top := model.Throughput(j.Workers.Max, j.Servers.Count)
+	most, best := top, j.Workers.Max
+	for n := 1; n < j.Workers.Max; n++ {
+		if f := model.Throughput(n, j.Servers.Count); f > most {
+			most, best = f, n
+		}
+	}
+	if !(top < (1-falls)*most) {
+		return nil
+	}
+	advice := fmt.Sprintf("Lower workers.max to %d", best)
+	if best < j.Workers.Min {
+		advice = fmt.Sprintf("Lower workers.max, and workers.min = %d, to %d", j.Workers.Min, best)
+	}
+	return hcl.Diagnostics{j.WarningAt("workers.max", "More workers train less, by theta",
+		fmt.Sprintf("By throughput.theta the most is trained by %s, %s records/s, and %d (workers.max) train %s. %s, or correct theta: "+
+			"kale help jobfile says what each coefficient of the form %q is; kale profile measures them.",
+			job.Count(best, "worker"), wholeRate(most), j.Workers.Max, wholeRate(top), advice, j.Throughput.Form))}
+}
+
 // emulatedSlack is by how much theta may round what an emulated accelerator lets a worker train.
 const emulatedSlack = 1.02
 
@@ -76,8 +103,11 @@ func CheckEmulated(j *job.Job) hcl.Diagnostics {
 }
 
 func wholeRate(perSecond float64) string {
-	if perSecond < 10 {
+	switch {
+	case perSecond < 10:
 		return fmt.Sprintf("%.1f", perSecond)
+	case !(perSecond < 1e15): // more than anybody counts, and maybe than an int64 holds
+		return fmt.Sprintf("%.4g", perSecond)
 	}
 	return plan.Thousands(int64(math.Round(perSecond)))
 }

@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,37 @@ func TestCheckSuperlinear(t *testing.T) {
 		}
 		if len(diags) != 1 || diags[0].Severity != hcl.DiagWarning || !strings.Contains(diags[0].Detail, c.says) || !strings.Contains(strings.Split(text, "\n")[diags[0].Subject.Start.Line-1], "theta") {
 			t.Errorf("%s: %v; want %q at theta", c.theta, diags, c.says)
+		}
+	}
+}
+
+// A theta by which fewer workers train more than workers.max is warned of at that line, with how many train most.
+func TestCheckPeak(t *testing.T) {
+	for _, c := range []struct{ form, theta, says string }{
+		{"async", "[0.001, 0, 0]", ""}, {"async", "[0.001, 0, 0.0005]", ""}, {"usl", "[0.001, 0.00001, 0.00001]", ""},
+		{"usl", "[0.001, 0, 0.01]", "By throughput.theta the most is trained by 1 worker, 91 records/s, and 8 (workers.max) train 12. Lower workers.max to 1, or"},
+		{"usl", "[0.001, 0, 0.0001]", "By throughput.theta the most is trained by 3 workers"},
+	} {
+		text := strings.Replace(rigJob, "theta = [0.001, 0, 0]", "form = \""+c.form+"\"\n    theta = "+c.theta, 1)
+		text = fmt.Sprintf(text, "localhost:9092", "clicks", "live", t.TempDir())
+		diags := CheckPeak(parseJob(t, text))
+		if c.says == "" {
+			if len(diags) > 0 {
+				t.Errorf("%s %s: it says %v", c.form, c.theta, diags)
+			}
+			continue
+		}
+		if len(diags) != 1 || diags[0].Severity != hcl.DiagWarning || !strings.Contains(diags[0].Detail, c.says) || !strings.Contains(strings.Split(text, "\n")[diags[0].Subject.Start.Line-1], "max") {
+			t.Errorf("%s %s: %v; want %q at workers.max", c.form, c.theta, diags, c.says)
+		}
+	}
+}
+
+// A rate that no int64 holds is not turned into another.
+func TestWholeRate(t *testing.T) {
+	for rate, want := range map[float64]string{0.25: "0.2", 9.96: "10.0", 12345.6: "12,346", 1e14: "100,000,000,000,000", 1e15: "1e+15", 1e300: "1e+300", math.Inf(1): "+Inf", math.NaN(): "NaN"} {
+		if got := wholeRate(rate); got != want {
+			t.Errorf("%v is %q, want %q", rate, got, want)
 		}
 	}
 }

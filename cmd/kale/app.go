@@ -132,6 +132,13 @@ func (a *app) advise(format string, args ...any) {
 	fmt.Fprint(a.err, folded(fmt.Sprintf(format, args...), width))
 }
 
+// adviseAll is advise for several notes, each in lines of its own.
+func (a *app) adviseAll(notes []string) {
+	for _, n := range notes {
+		a.advise("%s\n", n)
+	}
+}
+
 // answer prints a result in words, wrapped to the terminal.
 func (a *app) answer(format string, args ...any) {
 	width, _ := terminal(a.out)

@@ -137,10 +137,11 @@ func (a *app) tracePast(ctx context.Context, f historyFlags) (past, error) {
 		p.steps = max(1, int(30*time.Minute/step))
 		return p, err
 	}
-	c, err := stream.ReadCurve(ctx, f.trace)
+	c, notes, err := stream.ReadCurve(ctx, f.trace)
 	if err != nil {
 		return p, err
 	}
+	a.adviseAll(notes)
 	p.series = forecast.Series{Start: c.Start, Step: c.Step, Values: c.Rates}
 	if f.interval != 0 {
 		if p.series, err = coarser(p.series, time.Duration(f.interval)); err != nil {

@@ -325,6 +325,7 @@ func (a *app) preflight(ctx context.Context, l *loaded, how inspection) (job.Top
 	if l.draft.Known("workers") && l.draft.Known("throughput") && l.draft.Known("servers") && l.draft.Known("model") {
 		diags = append(diags, core.CheckEmulated(l.Job)...)
 		diags = append(diags, core.CheckSuperlinear(l.Job)...)
+		diags = append(diags, core.CheckPeak(l.Job)...)
 	}
 	return info, l.new(diags), nil
 }

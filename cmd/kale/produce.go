@@ -37,6 +37,7 @@ type produceFlags struct {
 	seed      uint64
 	format    string
 	drift     float64
+	notes     []string // of what was made of the curve as it was read
 }
 
 func produceCommand(a *app) *cobra.Command {
@@ -44,7 +45,7 @@ func produceCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "produce -topic TOPIC", Short: "Write click records to a topic, at a rate that follows a curve",
 		Long: `Plays a curve of arrival rates into a topic as click records whose preferences drift. The curve is a CSV file of lines
-"timestamp,rate" (records/s), or the synthetic week of the Kale paper. It repeats at its end.
+"timestamp,rate" (records/s; kale replay -help says in which forms), or the synthetic week of the Kale paper. It repeats at its end.
 
 -history writes past records first, as fast as they can be, with timestamps that end now: what a scheduler needs to
 start warm. -duration 0 writes nothing else.`,
@@ -78,7 +79,7 @@ start warm. -duration 0 writes nothing else.`,
 }
 
 // options checks the flags and makes the options of playing live; history is derived from them.
-func (p produceFlags) options(ctx context.Context, given func(flag string) bool) (stream.ProduceOptions, error) {
+func (p *produceFlags) options(ctx context.Context, given func(flag string) bool) (stream.ProduceOptions, error) {
 	o := stream.ProduceOptions{
 		Client: []kgo.Opt{kgo.SeedBrokers(p.brokers...), kgo.ClientID("kale-produce")}, Topic: p.topic, Speedup: p.speedup,
 		From: time.Duration(p.from), Duration: time.Duration(p.duration), Skew: p.skew, HotPartitions: p.hot, Seed: p.seed, Drift: p.drift,
@@ -116,7 +117,7 @@ func (p produceFlags) options(ctx context.Context, given func(flag string) bool)
 	}
 	switch {
 	case p.curve != "":
-		if o.Curve, err = stream.ReadCurve(ctx, p.curve); err != nil {
+		if o.Curve, p.notes, err = stream.ReadCurve(ctx, p.curve); err != nil {
 			return o, err
 		}
 	case p.synthetic == "week":
@@ -163,6 +164,7 @@ func (a *app) produce(ctx context.Context, p produceFlags, given func(flag strin
 	if err != nil {
 		return err
 	}
+	a.adviseAll(p.notes)
 	if err := a.canProduce(ctx, p); err != nil {
 		return err
 	}

@@ -8,11 +8,9 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -33,7 +31,7 @@ type profileFlags struct {
 	intervals, extra int
 	interval         span
 	patience         span
-	dry              bool
+	dry, force       bool
 	log              string
 }
 
@@ -49,7 +47,8 @@ same backend with the same resources. It reads the topic from a time in the past
 commits nothing, and is ended and removed at the end, at Ctrl-C too. Of what was measured only the intervals count in which all workers were busy
 with full batches.
 
-The numbers of workers double from 1 up to workers.max unless -workers says which; then up to two more are measured, where they tell most.`,
+The numbers of workers double from 1 up to workers.max unless -workers says which; then up to two more are measured, where they tell most.
+The profile before is kept beside the new one, as ` + previousFile + `. One that tells less than it of the same job does not take its place.`,
 		Example: "  kale profile ctr.hcl -dry\n  kale profile ctr.hcl -workers 1,2,4,8\n  kale profile show ctr",
 		Args:    exactly("JOB.hcl"), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.profile(cmd.Context(), args[0], f) },
@@ -64,6 +63,7 @@ The numbers of workers double from 1 up to workers.max unless -workers says whic
 	fl.IntVar(&f.extra, "extra", 2, "how many more numbers of workers may be measured, where they tell most; none with -workers")
 	fl.Var(&f.patience, "patience", "how long to wait until all workers have joined")
 	fl.BoolVar(&f.dry, "dry", false, "say what would be done, and how long it would take; start nothing")
+	fl.BoolVar(&f.force, "force", false, "replace the stored profile though it tells more, in points or in range, of the job as it is")
 	a.jsonFlag(c, "print the result as JSON")
 	fl.StringVar(&f.log, "log", "error", "least level of the log on standard error: "+logLevels)
 	c.AddCommand(profileShowCommand(a))
@@ -81,6 +81,9 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	}
 	o, err := f.options(l.Job)
 	if err != nil {
+		return err
+	}
+	if err := f.worthStoring(l, o); err != nil {
 		return err
 	}
 	b := &bench{a: a, l: l, lg: lg, most: slices.Max(append(slices.Clone(o.Workers), o.Most))}
@@ -131,10 +134,11 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 		return fmt.Errorf("profile job %q: %w", l.Name, err)
 	}
 	p.Emulated = l.Workers.EmulateStep > 0
-	if err := writeProfile(l.dir, p); err != nil {
+	file, err := a.storeProfile(l, p, o, f.force)
+	if err != nil {
 		return err
 	}
-	return a.showProfile(l.dir, l.Workers.Max, p)
+	return a.showProfile(file, l.Workers.Max, p)
 }
 
 // tooFew says that nothing was measured, for want of records.
@@ -182,6 +186,9 @@ func (f profileFlags) options(j *job.Job) (profile.Options, error) {
 	o.Extra = max(0, min(o.Extra, j.Workers.Max-len(o.Workers)))
 	if err := o.Validate(); err != nil {
 		return o, usageError{err}
+	}
+	if most := slices.Max(o.Workers); most > j.Workers.Max {
+		return o, usagef("-workers %d: the job never has more than %d (workers.max): measure up to that, or raise workers.max in %s first", most, j.Workers.Max, backend.Quoted(j.File))
 	}
 	if most := slices.Max(o.Servers); most > j.Model.Tablets {
 		return o, usagef("-servers %d: the job has %d tablets (model.tablets), and a server without one has nothing to do", most, j.Model.Tablets)
@@ -397,43 +404,6 @@ func conditions(j *job.Job) map[string]string {
 		"workers.gpus": raw(j.Workers.GPUs), "workers.cpu": raw(j.Workers.CPU), "workers.emulate_step": job.FormatDuration(j.Workers.EmulateStep),
 		"servers.cpu": raw(j.Servers.CPU),
 	}
-}
-
-// profileFile keeps a job's profile in its state folder: beside state.db, which a scheduler holds while it runs.
-const profileFile = "profile.json"
-
-func writeProfile(dir string, p *profile.Profile) error {
-	raw, err := json.MarshalIndent(p, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err == nil {
-		err = backend.WriteFileMode(filepath.Join(dir, profileFile), append(raw, '\n'), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("store the profile: %w", err)
-	}
-	return nil
-}
-
-// readProfile reads a job's profile. os.ErrNotExist is in the error's chain where there is none.
-func readProfile(dir string) (*profile.Profile, error) {
-	path := filepath.Join(dir, profileFile)
-	raw, err := os.ReadFile(path)
-	if errors.Is(err, syscall.EISDIR) {
-		return nil, fmt.Errorf("read the profile: %s is a folder: remove it; kale profile measures anew", path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the profile: %w", err)
-	}
-	p := &profile.Profile{}
-	if err = json.Unmarshal(raw, p); err == nil {
-		err = p.Validate()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the profile %s: %w; kale profile measures anew", path, err)
-	}
-	return p, nil
 }
 
 // profiled takes a job's throughput from its profile where the file says so. Without one the file's own theta holds; where it has none, lacking says

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -12,12 +14,18 @@ import (
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/profile"
 	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/examples"
 )
 
 // profiledJob is a job file whose throughput is that of its profile, and nothing else.
 func profiledJob(t *testing.T, text string) string {
 	t.Helper()
 	return changed(t, text, "    form   = \"async\"\n    theta  = [0.0002, 0, 0]\n    source = \"a guess by kale init\"\n", "    source = \"profile\"\n")
+}
+
+// ofEight is a scaffolded job file that allows 8 workers, however many the machine has room for.
+func ofEight(text string) string {
+	return regexp.MustCompile(`max  = \d+`).ReplaceAllString(text, "max  = 8")
 }
 
 // storedProfile puts a profile of 800 records/s for each worker where kale profile stores it.
@@ -116,8 +124,8 @@ func TestProfileRefusals(t *testing.T) {
 	s := newShell(t).withPrograms()
 	addr, text := scaffolded(t, s, stream.TopicSpec{Name: "empty", Partitions: 1})
 	slots := changed(t, text, `backend "local" {`, "backend \"local\" {\n    gpus  = \"none\"\n    slots = 2")
-	slots = strings.Replace(slots, "gpus = 0", "gpus = 1\n    emulate_step = \"1ms\"", 1)
-	enough := strings.Replace(text, "gpus = 1", "gpus = 0", 1)
+	slots = ofEight(strings.Replace(slots, "gpus = 0", "gpus = 1\n    emulate_step = \"1ms\"", 1))
+	enough := ofEight(strings.Replace(text, "gpus = 1", "gpus = 0", 1))
 	for _, tt := range []struct {
 		name, text string
 		args       []string
@@ -127,6 +135,7 @@ func TestProfileRefusals(t *testing.T) {
 		{"too few records", enough, nil, []string{`topic "clicks" holds`, "to measure 1 worker takes at least 61,440", "Wait until more have arrived"}},
 		{"no room", slots, []string{"-intervals", "2", "-workers", "1,2,4", "-any-records"}, []string{`backend "local" has no room`, "needs 4 slots, 2 free", "-workers 1,2 would fit now"}},
 		{"more servers than tablets", enough, []string{"-servers", "65"}, []string{"the job has 64 tablets"}},
+		{"more workers than the job may have", enough, []string{"-workers", "1,99"}, []string{"-workers 99: the job never has more than 8 (workers.max): measure up to that, or raise workers.max"}},
 		{"no worker", enough, []string{"-workers", "0"}, []string{"want numbers of 1 or more"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -230,6 +239,90 @@ func TestTooFew(t *testing.T) {
 	}{{nil, false}, {[]profile.Point{few}, true}, {[]profile.Point{failed, few}, true}, {[]profile.Point{failed}, false}, {[]profile.Point{measured, few}, false}} {
 		if got := tooFew(c.points); got != c.want {
 			t.Errorf("%+v: %v", c.points, got)
+		}
+	}
+}
+
+// A measurement that tells less of the same job than the stored profile is refused before it begins, unless -force says so; of a job that has changed it is not.
+func TestProfileThatTellsLessIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	text = ofEight(strings.Replace(text, "gpus = 1", "gpus = 0", 1))
+	file := write(t, text)
+	storedProfile(t, s, file)
+	const refused = "it would tell less of the same job"
+	r := s.run("profile", file, "-dry", "-workers", "8")
+	if r.code != exitUsage || !strings.Contains(r.err, refused) || !strings.Contains(r.err, "has 4 points, of 1 to 8 workers, and this would be 1 point, of 8 workers") ||
+		!strings.Contains(r.err, "-force") {
+		t.Errorf("%+v", r)
+	}
+	for name, args := range map[string][]string{
+		"forced": {file, "-workers", "8", "-force"}, "as much": {file, "-workers", "1,2,4,8"}, "by default": {file},
+		"of a changed job": {write(t, changed(t, text, "max  = ", "cpu  = 3\n    max  = ")), "-workers", "8"},
+	} {
+		if r := s.run(append([]string{"profile", "-dry"}, args...)...); strings.Contains(r.err, refused) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// A profile that replaces another keeps it beside; one of which too much failed does not replace it, and is kept beside itself.
+func TestProfileIsKept(t *testing.T) {
+	j, _, diags := job.Parse(examples.Replay, "replay.hcl", job.Options{})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	l := &loaded{Job: j, dir: t.TempDir()}
+	var told strings.Builder
+	a := &app{out: io.Discard, err: &told}
+	ladder := profile.Options{Workers: []int{1, 2, 4}, Servers: []int{1}, Extra: 2}
+	measure := func(failed bool, rate float64) *profile.Profile {
+		var points []profile.Point
+		for _, w := range ladder.Workers {
+			pt := profile.Point{Workers: w, Servers: 1, Rates: []float64{rate * float64(w), rate * float64(w)}}
+			if failed && w > 1 {
+				pt.Why = "it crashed"
+			}
+			points = append(points, pt)
+		}
+		p, err := profile.New(j.Name, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), points, 0, conditions(j))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first := func(name string) float64 {
+		raw, err := os.ReadFile(filepath.Join(l.dir, name))
+		var p profile.Profile
+		if err == nil {
+			err = json.Unmarshal(raw, &p)
+		}
+		if err != nil {
+			return 0
+		}
+		return p.Points[0].Mean()
+	}
+	for _, step := range []struct {
+		name                     string
+		failed, force            bool
+		rate                     float64
+		file                     string
+		stored, previous, narrow float64
+		says                     string
+	}{
+		{"the first", false, false, 100, profileFile, 100, 0, 0, ""},
+		{"as good", false, false, 200, profileFile, 200, 100, 0, "The profile before this one is kept in"},
+		{"worse", true, false, 300, narrowFile, 200, 100, 300, "only 1 point, of 1 worker could be had"},
+		{"worse, and forced", true, true, 400, profileFile, 400, 200, 300, "The profile before this one is kept in"},
+	} {
+		told.Reset()
+		file, err := a.storeProfile(l, measure(step.failed, step.rate), ladder, step.force)
+		if err != nil || file != filepath.Join(l.dir, step.file) || first(profileFile) != step.stored || first(previousFile) != step.previous || first(narrowFile) != step.narrow {
+			t.Errorf("%s: %v, stored in %s: %v, before %v, beside %v", step.name, err, file, first(profileFile), first(previousFile), first(narrowFile))
+		}
+		if said := strings.Join(strings.Fields(told.String()), " "); !strings.Contains(said, step.says) || (step.says == "" && said != "") {
+			t.Errorf("%s: it says %q", step.name, said)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func profileShowCommand(a *app) *cobra.Command {
 					for _, pt := range p.Points {
 						most = max(most, pt.Workers)
 					}
-					return a.showProfile(dir, most, p)
+					return a.showProfile(filepath.Join(dir, profileFile), most, p)
 				}
 			}
 			if err != nil {
@@ -42,7 +42,7 @@ func profileShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showProfile(l.dir, l.Workers.Max, p)
+			return a.showProfile(filepath.Join(l.dir, profileFile), l.Workers.Max, p)
 		},
 	}
 	f.register(c)
@@ -58,8 +58,7 @@ type profiledJSON struct {
 	File  string        `json:"file"`
 }
 
-func (a *app) showProfile(dir string, most int, p *profile.Profile) error {
-	file := filepath.Join(dir, profileFile)
+func (a *app) showProfile(file string, most int, p *profile.Profile) error {
 	if a.asJSON {
 		return printJSON(a.out, profiledJSON{Profile: *p, Rows: p.Rows(most), Block: p.Block(), File: file})
 	}
@@ -79,7 +78,11 @@ func (a *app) showProfile(dir string, most int, p *profile.Profile) error {
 	fmt.Fprintln(&b)
 	profileTable(&b, p.Rows(most))
 	b.WriteString("\n" + profileWords(p, width))
-	fmt.Fprintf(&b, "\nstored in %s; throughput { source = \"profile\" } starts from it. To have the figures in the file itself:\n\n%s", file, p.Block())
+	stored := "throughput { source = \"profile\" } starts from it. To"
+	if filepath.Base(file) != profileFile {
+		stored = "nothing starts from it. To"
+	}
+	fmt.Fprintf(&b, "\nstored in %s; %s have the figures in the file itself:\n\n%s", file, stored, p.Block())
 	_, err := fmt.Fprint(a.out, b.String())
 	return err
 }

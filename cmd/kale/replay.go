@@ -44,8 +44,10 @@ func replayCommand(a *app) *cobra.Command {
 		Long: `Runs scheduling policies over an arrival rate that was recorded and says what each would have cost: GPU-hours, lag, time over the
 objective, rescales. The policies are the code that kale run uses; it needs no broker, no backend and no GPU.
 
-A trace is a CSV file of lines "timestamp,rate" (the start of a bin, and its events per second; .gz allowed), or the arrival history of
-a topic: kafka://host:9092/topic. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
+A trace is a CSV file of lines "timestamp,rate" (the start of a bin, and its events per second, not its count; .gz allowed), or the arrival
+history of a topic: kafka://host:9092/topic. Times are ISO 8601, UTC where they have no offset, or since 1970 in seconds down to nanoseconds;
+separators are commas, semicolons or tabs; of more than two columns those named timestamp (time, date, ts) and rate (value, count) are read,
+and rows may be in any order and some seconds off their grid. What was made of the file is said below the figures. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
 and the trace's peak is scaled to what 28 workers train.
 
 With -jobs a fleet shares one pool of GPUs for a day, and stands beside the same fleet in parts of its own: jobs like -job, whose days begin
@@ -312,11 +314,11 @@ func (a *app) replayedTrace(ctx context.Context, f replayFlags, j *job.Job) (rep
 	if rest, ok := strings.CutPrefix(f.trace, "kafka://"); ok {
 		return a.topicTrace(ctx, rest, f, j)
 	}
-	c, err := stream.ReadCurve(ctx, f.trace)
+	c, notes, err := stream.ReadCurve(ctx, f.trace)
 	if errors.Is(err, os.ErrNotExist) {
 		return replay.Trace{}, fmt.Errorf("%w; a trace is a CSV file of lines \"timestamp,rate\", or kafka://BROKER/TOPIC", err)
 	}
-	return replay.Trace{Name: f.trace, Curve: c}, err
+	return replay.Trace{Name: f.trace, Curve: c, Notes: notes}, err
 }
 
 // topicReach is how far back the arrivals of a topic are read: what is replayed by default, and a past to forecast from.

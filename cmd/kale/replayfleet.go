@@ -48,6 +48,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	if err != nil {
 		return err
 	}
+	a.adviseAll(tr.Notes)
 	seeds := f.seeds
 	if !cmd.Flags().Changed("seeds") {
 		seeds = 1 // a fleet is many draws already

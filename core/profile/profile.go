@@ -106,11 +106,51 @@ func sorted(v []int) []int {
 // Source says in a few words where the model comes from.
 func (p *Profile) Source() string {
 	least, most := p.Range()
-	words := fmt.Sprintf("profile of %s, %d to %d workers", p.At.Format("2006-01-02 15:04 MST"), least, most)
+	words := fmt.Sprintf("profile of %s, %s", p.At.Format("2006-01-02 15:04 MST"), between(least, most))
 	if p.Emulated {
 		words += ", emulated accelerators"
 	}
 	return words
+}
+
+// between is "1 to 4 workers", "4 workers".
+func between(least, most int) string {
+	switch {
+	case least == most && most == 1:
+		return "1 worker"
+	case least == most:
+		return fmt.Sprintf("%d workers", most)
+	}
+	return fmt.Sprintf("%d to %d workers", least, most)
+}
+
+// Extent is how much a profile tells, or is going to: how many points there are, and from how few to how many workers.
+type Extent struct{ Points, Least, Most int }
+
+// Extent is that of the points that were measured, up to most workers.
+func (p *Profile) Extent(most int) (e Extent) {
+	for _, pt := range p.Points {
+		if pt.Why != "" || pt.Workers > most {
+			continue
+		}
+		if e.Points++; e.Least == 0 || pt.Workers < e.Least {
+			e.Least = pt.Workers
+		}
+		e.Most = max(e.Most, pt.Workers)
+	}
+	return e
+}
+
+// Less says that e tells less than o: fewer points, or a narrower range.
+func (e Extent) Less(o Extent) bool {
+	return o.Points > 0 && (e.Points < o.Points || e.Least > o.Least || e.Most < o.Most)
+}
+
+func (e Extent) String() string {
+	if e.Points == 1 {
+		return "1 point, of " + between(e.Least, e.Most)
+	}
+	return fmt.Sprintf("%d points, of %s", e.Points, between(e.Least, e.Most))
 }
 
 // Block is the throughput block of a job file that says the same.

@@ -151,3 +151,31 @@ func TestFormsThatNeedWhatIsNotThereAreNotTried(t *testing.T) {
 		t.Errorf("%d forms are tried of %d", got, len(estimator.Forms()))
 	}
 }
+
+// A profile of one number of workers is not called one of a range.
+func TestSourceOfOnePoint(t *testing.T) {
+	for w, want := range map[int]string{1: "UTC, 1 worker", 9: "UTC, 9 workers"} {
+		p := &Profile{Points: []Point{{Workers: w, Servers: 1, Rates: []float64{1}}}}
+		if got := p.Source(); !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestExtent(t *testing.T) {
+	p := &Profile{Points: []Point{{Workers: 1, Servers: 1}, {Workers: 2, Servers: 1}, {Workers: 4, Servers: 1, Why: "it crashed"}, {Workers: 8, Servers: 1}}}
+	if got := p.Extent(4); got != (Extent{2, 1, 2}) || got.String() != "2 points, of 1 to 2 workers" {
+		t.Errorf("%v", got)
+	}
+	for _, c := range []struct {
+		e, o Extent
+		less bool
+	}{
+		{Extent{3, 1, 4}, Extent{}, false}, {Extent{3, 1, 4}, Extent{3, 1, 4}, false}, {Extent{4, 1, 4}, Extent{3, 1, 4}, false},
+		{Extent{2, 1, 4}, Extent{3, 1, 4}, true}, {Extent{3, 2, 4}, Extent{3, 1, 4}, true}, {Extent{3, 1, 3}, Extent{3, 1, 4}, true},
+	} {
+		if c.e.Less(c.o) != c.less {
+			t.Errorf("%v, beside %v: less is %v", c.e, c.o, !c.less)
+		}
+	}
+}

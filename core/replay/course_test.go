@@ -48,6 +48,34 @@ func TestCourseGaps(t *testing.T) {
 	}
 }
 
+// Of a trace without a whole day to replay after its past, the rest is replayed, with that past; days that somebody asks for are taken without one.
+func TestCourseOfLessThanADayLeavesAPast(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		rates  []float64
+		o      CourseOptions
+		from   int
+		length int
+		noPast bool
+	}{
+		{"fourteen minutes, seasons of two", flat(5, 14), CourseOptions{Past: 4 * time.Minute}, 4, 10, false},
+		{"what is unknown at first is no past", concat(flat(nan, 100), flat(5, 14)), CourseOptions{Past: 4 * time.Minute}, 104, 10, false},
+		{"after a gap", concat(flat(5, 60), flat(nan, 5), flat(5, 20), flat(nan, 5), flat(5, 3)), CourseOptions{Past: 20 * time.Minute}, 65, 20, false},
+		{"two and a half days", flat(5, 3600), CourseOptions{Past: 48 * time.Hour}, 2880, 720, false},
+		{"two days and next to nothing", flat(5, 2890), CourseOptions{Past: 48 * time.Hour}, 10, 2880, true},
+		{"one day that was asked for", flat(5, 3600), CourseOptions{Past: 48 * time.Hour, Days: 1}, 2160, 1440, true},
+	} {
+		tt.o.Interval = time.Minute
+		c, err := NewCourse(curve(time.Minute, tt.rates...), tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Parts) != 1 || c.Parts[0].First != tt.from || len(c.Parts[0].Rates) != tt.length || c.NoPast != tt.noPast {
+			t.Errorf("%s: %d parts, the first of %d minutes from the %dth, no past %v", tt.name, len(c.Parts), len(c.Parts[0].Rates), c.Parts[0].First, c.NoPast)
+		}
+	}
+}
+
 // The last days are taken, as many as leave a past; the scale is that of their peak.
 func TestCourseDays(t *testing.T) {
 	ten := concat(flat(7, 10*1440))
@@ -74,9 +102,9 @@ func TestCourseDays(t *testing.T) {
 			t.Errorf("%s: %v days from %v, scale %v, no past %v", tt.name, c.Days(), c.Parts[0].Start, c.Scale, c.NoPast)
 		}
 	}
-	short, err := NewCourse(curve(time.Minute, flat(5, 90)...), CourseOptions{Interval: time.Minute, Past: time.Hour})
-	if err != nil || len(short.Parts) != 1 || len(short.Parts[0].Rates) != 90 {
-		t.Errorf("a trace of an hour and a half is replayed whole: %+v, %v", short, err)
+	short, err := NewCourse(curve(time.Minute, flat(5, 90)...), CourseOptions{Interval: time.Minute, Past: 75 * time.Minute})
+	if err != nil || len(short.Parts) != 1 || len(short.Parts[0].Rates) != 90 || !short.NoPast {
+		t.Errorf("a trace of an hour and a half, of which a past leaves next to nothing, is replayed whole: %+v, %v", short, err)
 	}
 }
 

@@ -228,6 +228,7 @@ func (c *Comparison) report() *Report {
 // note adds what a reader has to know about this comparison in particular.
 func (r *Report) note() {
 	add := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
+	r.Notes = append(r.Notes, r.course.Notes...)
 	if r.course.NoPast {
 		add("The trace holds too little before what is replayed for a forecast: policies that forecast begin without one.")
 	}

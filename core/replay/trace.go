@@ -14,6 +14,8 @@ type Trace struct {
 	// Name is a file, a topic, or [syntheticName].
 	Name string
 	stream.Curve
+	// Notes say what was made of it as it was read.
+	Notes []string
 }
 
 // syntheticWeeks is how many weeks the synthetic trace has: two to forecast from, and the one that is replayed.
@@ -37,6 +39,8 @@ type Course struct {
 	Parts       []Part
 	// NoPast says that too little of the trace lies before what is replayed for a forecast.
 	NoPast bool
+	// Notes are the trace's.
+	Notes []string
 }
 
 // Part is a stretch of a course without a gap. Its backlog starts at nothing.
@@ -97,6 +101,9 @@ const (
 	bridgedBins = 2
 )
 
+// leastAfter is which part of the past that a forecast needs must be left to replay after it, where that is no whole day: of two seasons, half of one. [ours]
+const leastAfter = 4
+
 // stretch is a run of bins without a gap: [from, to).
 type stretch struct{ from, to int }
 
@@ -114,7 +121,7 @@ func NewCourse(tr Trace, o CourseOptions) (*Course, error) {
 		return nil, fmt.Errorf("trace %s: bins of %v do not divide a day", tr.Name, tr.Step)
 	}
 	chosen, whole := choose(stretches(rates), perDay, o, tr.Step)
-	c := &Course{Trace: tr.Name, Bin: tr.Step, Coarse: tr.Step > CoarseBin, Scale: 1, NoPast: whole}
+	c := &Course{Trace: tr.Name, Bin: tr.Step, Coarse: tr.Step > CoarseBin, Scale: 1, NoPast: whole, Notes: tr.Notes}
 	measured := append([]float64(nil), rates...) // what was bridged was not measured
 	for i := range measured {
 		if bridged[i] {
@@ -187,7 +194,8 @@ func stretches(rates []float64) []stretch {
 }
 
 // choose takes whole days from the end of the stretches backwards, until there are as many as are wanted or the rest of the trace is the past that a forecast
-// needs. Where there is no whole day, all is taken: whole.
+// needs. Where no whole day leaves that past, it is the rest of a stretch that does unless somebody asked for days, and else as many whole days as there are without
+// a past, or all: whole.
 func choose(runs []stretch, perDay int, o CourseOptions, step time.Duration) (chosen []stretch, whole bool) {
 	want := o.Days
 	if want == 0 {
@@ -208,6 +216,13 @@ func choose(runs []stretch, perDay int, o CourseOptions, step time.Duration) (ch
 	}
 	if chosen = take(past); len(chosen) > 0 {
 		return chosen, false
+	}
+	if o.Days == 0 && past > 0 { // no whole day, but what leaves a past
+		for k := len(runs) - 1; k >= 0; k-- {
+			if from := max(runs[k].from, runs[0].from+past); runs[k].to-from >= max(past/leastAfter, 1) {
+				return []stretch{{from, runs[k].to}}, false
+			}
+		}
 	}
 	if chosen = take(0); len(chosen) > 0 {
 		return chosen, true

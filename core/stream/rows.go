@@ -1,0 +1,182 @@
+package stream
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// row is one row of a trace.
+type row struct {
+	at   int64 // nanoseconds since 1970
+	rate float64
+	line int
+}
+
+func (r row) time() time.Time { return time.Unix(0, r.at).UTC() }
+
+// rowParser turns the rows of a trace into times and rates, and remembers what it made of them.
+type rowParser struct {
+	name string
+	csv  *csv.Reader
+	skip int // lines before those that csv has seen
+	line int // of the row that was read last
+
+	columns columns
+	stamps  stamps
+	commas  bool // a comma may be a decimal one
+	rows    []row
+	comma   string // the first rate with a decimal comma
+	commaAt int    // its line
+	unknown int    // rows without a rate
+
+	// What was done to the rows: the first line out of order, how many were left out and the first of them, the longest move.
+	unsorted         int
+	twice, twiceLine int
+	snapped          time.Duration
+}
+
+// parseRows reads all rows, in the order of the file.
+func parseRows(name string, r io.Reader) (*rowParser, error) {
+	b := &rowBound{r: r, left: longestRow}
+	br := bufio.NewReaderSize(b, 1<<16)
+	p := &rowParser{name: name}
+	var err error
+	if p.skip, err = skipComments(br); err != nil && !errors.Is(err, io.EOF) {
+		return nil, p.broken(err)
+	}
+	b.left = longestRow
+	p.csv = csv.NewReader(br)
+	p.csv.Comma = separator(br)
+	p.csv.FieldsPerRecord = -1
+	p.csv.ReuseRecord = true
+	p.csv.TrimLeadingSpace = p.csv.Comma != '\t'
+	p.csv.Comment = '#'
+	p.commas = p.csv.Comma != ','
+	for first := true; ; first = false {
+		fields, err := p.csv.Read()
+		if errors.Is(err, io.EOF) {
+			return p, nil
+		}
+		if err != nil {
+			return nil, p.broken(err)
+		}
+		if b.left = longestRow; len(p.rows) >= maxBins {
+			return nil, fmt.Errorf("%s:%d:1: more than %d rows: this is no curve", name, p.line, maxBins)
+		}
+		line, _ := p.csv.FieldPos(0)
+		p.line = p.skip + line
+		if first {
+			named, err := p.chooseColumns(fields)
+			if err != nil {
+				return nil, err
+			}
+			if named {
+				continue
+			}
+		}
+		if err := p.add(fields); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// broken says where the rows end that can be read.
+func (p *rowParser) broken(err error) error {
+	var pe *csv.ParseError
+	switch {
+	case errors.Is(err, errEndless):
+		return fmt.Errorf("%s:%d:1: %w: this is no curve", p.name, p.line+1, err)
+	case errors.As(err, &pe):
+		return fmt.Errorf("%s:%d:%d: %w", p.name, p.skip+pe.Line, pe.Column, pe.Err)
+	}
+	return fmt.Errorf("read the arrival curve %s: %w", p.name, err)
+}
+
+// add reads one row.
+func (p *rowParser) add(fields []string) error {
+	if len(fields) != p.columns.n {
+		if p.columns.n == 2 {
+			return fmt.Errorf("%s:%d:1: %d columns; want 2: timestamp,rate", p.name, p.line, len(fields))
+		}
+		return fmt.Errorf("%s:%d:1: %d columns; the first row has %d", p.name, p.line, len(fields), p.columns.n)
+	}
+	text := strings.TrimSpace(fields[p.columns.rate])
+	if text == "" || strings.EqualFold(text, "null") {
+		p.unknown++
+		return nil
+	}
+	at, why := p.stamps.parse(strings.TrimSpace(fields[p.columns.time]), p.line)
+	if why != "" {
+		return fmt.Errorf("%s: timestamp %q: %s", p.place(p.columns.time), fields[p.columns.time], why)
+	}
+	rate, err := p.number(text)
+	if err != nil || rate < 0 || math.IsNaN(rate) || math.IsInf(rate, 0) {
+		return fmt.Errorf("%s: rate %q: want a number of events per second, 0 or more (leave the row out where it is not known)", p.place(p.columns.rate), fields[p.columns.rate])
+	}
+	if rate > mostRate {
+		return fmt.Errorf("%s: rate %q: want at most %g events per second", p.place(p.columns.rate), fields[p.columns.rate], mostRate)
+	}
+	p.rows = append(p.rows, row{at, rate, p.line})
+	return nil
+}
+
+// number reads a rate, with a decimal comma where that may be.
+func (p *rowParser) number(text string) (float64, error) {
+	if p.commas && strings.Count(text, ",") == 1 && !strings.Contains(text, ".") {
+		if p.comma == "" {
+			p.comma, p.commaAt = strings.Clone(text), p.line
+		}
+		text = strings.Replace(text, ",", ".", 1)
+	}
+	return strconv.ParseFloat(text, 64)
+}
+
+// place is name:line:column of a field of the row that was read last.
+func (p *rowParser) place(field int) string {
+	line, column := p.csv.FieldPos(field)
+	return fmt.Sprintf("%s:%d:%d", p.name, p.skip+line, column)
+}
+
+// said is what has to be known of what was made of the rows, in bins of step.
+func (p *rowParser) said(step time.Duration) []string {
+	var out []string
+	say := func(format string, args ...any) { out = append(out, p.name+": "+fmt.Sprintf(format, args...)) }
+	if u := p.stamps.unit; u > 0 && u < time.Second {
+		say("the timestamps are taken as %s since 1970, by their magnitude: the first is %s.", unitNames[u], p.rows[0].time().Format(time.RFC3339Nano))
+	}
+	if p.columns.counts != "" {
+		say("the column %q is taken as events per second; where it counts the events of a bin, divide it by %v.", p.columns.counts, step.Seconds())
+	}
+	if p.columns.n > 2 {
+		say("of %d columns, %q and %q are read.", p.columns.n, p.columns.timeName, p.columns.rateName)
+	}
+	if p.comma != "" {
+		say("the comma in rates is taken as a decimal one: %q on line %d is %s.", p.comma, p.commaAt, strings.Replace(p.comma, ",", ".", 1))
+	}
+	if p.unsorted > 0 {
+		say("the rows are not in order of time, the first on line %d: they were sorted.", p.unsorted)
+	}
+	switch {
+	case p.twice == 1:
+		say("line %d says the same as another, and was left out.", p.twiceLine)
+	case p.twice > 1:
+		say("%d rows say the same as another, the first on line %d, and were left out.", p.twice, p.twiceLine)
+	}
+	if p.snapped > 0 {
+		say("the timestamps were moved onto bins of %v, by %v at most.", step, p.snapped.Round(time.Millisecond))
+	}
+	switch {
+	case p.unknown == 1:
+		say("a row without a rate was taken as a gap.")
+	case p.unknown > 1:
+		say("%d rows without a rate were taken as gaps.", p.unknown)
+	}
+	return out
+}
