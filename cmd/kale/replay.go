@@ -139,13 +139,18 @@ func (f *replayFlags) check(given *pflag.FlagSet) error {
 
 func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.out != "" {
-		if err := checkOut(f.out); err != nil {
+		if err := checkOut(f.out, append(a.filesOf(f.job, f.jobFlags), f.trace, f.forecaster)...); err != nil {
 			return err
 		}
 	}
 	j, err := a.replayedJob(f)
 	if err != nil {
 		return err
+	}
+	if f.out != "" {
+		if err := checkOut(f.out, j.Forecast.Model); err != nil {
+			return err
+		}
 	}
 	o, err := f.options(j)
 	if err != nil {
