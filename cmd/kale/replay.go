@@ -34,6 +34,7 @@ type replayFlags struct {
 	days, seeds, forecastEvery                      int
 	jobs, gpus, priority                            int
 	limits                                          replay.Limits
+	oracleLag, oracleDown                           float64
 	price, bias, noise, losses, lagWeight, overCost float64
 }
 
@@ -84,8 +85,8 @@ in three parts of the world and whose peaks need 2 to 16 workers.`,
 	fl.Float64Var(&f.price, "price", 0, "of a GPU-hour, to say what is saved in money")
 	fl.Float64Var(&f.lagWeight, "lag-weight", f.lagWeight, "cost of a minute of accumulated lag, in GPU-hours")
 	fl.Float64Var(&f.overCost, "violation-weight", f.overCost, "cost of a minute over the objective, in GPU-hours")
-	fl.Float64Var(&f.limits.AccumulatedLagMin, "oracle-lag", 0, "solve the oracle once more, with no more than so many `MINUTES` of accumulated lag a day")
-	fl.Float64Var(&f.limits.DowntimeMin, "oracle-downtime", 0, "solve the oracle once more, with no more than so many `MINUTES` of downtime a day")
+	fl.Float64Var(&f.oracleLag, "oracle-lag", 0, "solve the oracle once more, with no more than so many `MINUTES` of accumulated lag a day")
+	fl.Float64Var(&f.oracleDown, "oracle-downtime", 0, "solve the oracle once more, with no more than so many `MINUTES` of downtime a day")
 	fl.IntVar(&f.jobs, "jobs", 0, "replay a fleet of so many `JOBS`, at most "+number(replay.MostJobs)+", on one pool, and in parts (default: one job, no pool)")
 	fl.IntVar(&f.gpus, "gpus", 0, "of a fleet's pool (default: 8 for each job)")
 	fl.IntVar(&f.priority, "priority", 0, "how many `JOBS` of a fleet go before the others (default: a tenth)")
@@ -122,11 +123,17 @@ func (f *replayFlags) check(given *pflag.FlagSet) error {
 		v, least, most float64
 	}{
 		{"price", f.price, 0, 1e6}, {"lag-weight", f.lagWeight, 0, 1e9}, {"violation-weight", f.overCost, 0, 1e9},
-		{"forecast-noise", f.noise, 0, replay.MostNoise}, {"forecast-bias", f.bias, replay.LeastBias, replay.MostBias}, {"losses", f.losses, 0, 1440}, {"oracle-lag", f.limits.AccumulatedLagMin, 0, 1e9}, {"oracle-downtime", f.limits.DowntimeMin, 0, 1440},
+		{"forecast-noise", f.noise, 0, replay.MostNoise}, {"forecast-bias", f.bias, replay.LeastBias, replay.MostBias}, {"losses", f.losses, 0, 1440}, {"oracle-lag", f.oracleLag, 0, 1e9}, {"oracle-downtime", f.oracleDown, 0, 1440},
 	} {
 		if given.Changed(n.name) && !(n.v >= n.least && n.v <= n.most) { // NaN is in no bounds
 			return usagef("-%s %v: want %s to %s", n.name, n.v, exact(n.least), exact(n.most))
 		}
+	}
+	if given.Changed("oracle-lag") {
+		f.limits.AccumulatedLagMin = &f.oracleLag
+	}
+	if given.Changed("oracle-downtime") {
+		f.limits.DowntimeMin = &f.oracleDown
 	}
 	if given.Changed("scale") && !(f.scale > 0 && f.scale <= mostScale) {
 		return usagef("-scale %v: want a number above 0, up to %s", f.scale, number(mostScale))
@@ -193,7 +200,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	bar.done()
 	if f.out != "" {
 		var page bytes.Buffer
-		if err := replay.WriteHTML(&page, r, time.Now(), about.Build().Version); err != nil {
+		if err := replay.WriteHTML(&page, r, about.Build().Version); err != nil {
 			return err
 		}
 		if err := backend.WriteFileMode(f.out, page.Bytes(), 0o644); err != nil {
@@ -247,7 +254,7 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 // options turns the flags into a comparison's.
 func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 	o := replay.Options{Seeds: f.seeds, ForecastEvery: f.forecastEvery, Price: f.price, Forecaster: f.forecaster, OracleLimits: f.limits,
-		Weights: replay.Weights{Lag: f.lagWeight, Violation: f.overCost}}
+		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}}
 	if o.Policies = f.policies; len(o.Policies) == 0 {
 		o.Policies = replay.Policies()
 	}

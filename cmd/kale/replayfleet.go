@@ -55,7 +55,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	bar := a.progress()
 	defer bar.done()
 	o := replay.FleetOptions{Jobs: f.jobs, GPUs: f.gpus, Priority: f.priority, ForecastNoise: f.noise, Seed: 1,
-		Weights: replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Progress: bar.step}
+		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Progress: bar.step}
 	if !cmd.Flags().Changed("gpus") {
 		o.GPUs = gpusOfEach * o.Jobs
 	}
