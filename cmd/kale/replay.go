@@ -110,6 +110,9 @@ const mostScale = 1e6
 
 // check refuses numbers that nothing can be replayed with.
 func (f *replayFlags) check(given *pflag.FlagSet) error {
+	if err := f.checkPolicies(); err != nil {
+		return err
+	}
 	for _, n := range []struct {
 		name    string
 		v, most int
@@ -258,9 +261,6 @@ func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 	if o.Policies = f.policies; len(o.Policies) == 0 {
 		o.Policies = replay.Policies()
 	}
-	if err := knownPolicies(o.Policies); err != nil {
-		return o, err
-	}
 	switch {
 	case f.rescale == "" && j.Autoscale.Mode == job.ModeLive, f.rescale == "live":
 		o.World = replay.LiveRescale()
@@ -278,14 +278,20 @@ func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 	return o, nil
 }
 
-// knownPolicies refuses a policy that there is not.
-func knownPolicies(names []string) error {
+// checkPolicies refuses a policy that there is not; spaces around a name are none of it, and what is named twice is compared once.
+func (f *replayFlags) checkPolicies() error {
 	known := replay.Policies()
-	for _, p := range names {
+	var names []string
+	for _, p := range f.policies {
+		p = strings.TrimSpace(p)
 		if !slices.Contains(known, p) {
 			return usagef("there is no policy %q. %sThere are: %s", p, job.DidYouMean(p, known), strings.Join(known, ", "))
 		}
+		if !slices.Contains(names, p) {
+			names = append(names, p)
+		}
 	}
+	f.policies = names
 	return nil
 }
 

@@ -41,9 +41,6 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	if len(policies) == 0 {
 		policies = []string{j.Autoscale.Policy}
 	}
-	if err := knownPolicies(policies); err != nil {
-		return err
-	}
 	tr, err := a.replayedTrace(cmd.Context(), f, j)
 	if err != nil {
 		return err
