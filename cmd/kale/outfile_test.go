@@ -88,11 +88,10 @@ func TestOutFileIsNoInput(t *testing.T) {
 			t.Errorf("kale %s: it wrote over %s", quoted(tt.args), tt.out)
 		}
 	}
-	good := filepath.Join(dir, "good.hcl")
-	if err := os.WriteFile(good, []byte(strings.Replace(string(examples.Replay), "job \"", "# its file\njob \"", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if r := s.run("report", good, "-o", good); r.code != exitFailed || !strings.Contains(r.err, "it is the file that is read as") {
-		t.Errorf("report: exit code %d: %s", r.code, r.err)
+	good := file("good.hcl", strings.Replace(string(examples.Replay), "forecast {", "forecast {\n model = \"m.onnx\"", 1))
+	for out, args := range map[string][]string{good: {"report", good}, model: {"replay", "-job", good, "-trace", trace}} {
+		if r := s.run(append(args, "-o", out)...); r.code != exitFailed || !strings.Contains(r.err, "it is the file that is read as "+out) {
+			t.Errorf("%s: exit code %d: %s", quoted(args), r.code, r.err)
+		}
 	}
 }
