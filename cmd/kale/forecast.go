@@ -48,6 +48,14 @@ func (f *historyFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.timezone, "timezone", "", "`NAME`, such as Europe/Berlin, of where a trace's day is lived: when clocks change there, so does its course (a job's: forecast.timezone)")
 }
 
+// inputs are the files that a history is read from, and others.
+func (a *app) inputs(args []string, f historyFlags, others ...string) []string {
+	for _, arg := range args {
+		others = append(others, a.filesOf(arg, f.jobFlags)...)
+	}
+	return append(others, f.trace)
+}
+
 // past is a history with what is to be forecast from it.
 type past struct {
 	series  forecast.Series

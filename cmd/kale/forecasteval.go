@@ -127,7 +127,7 @@ func (e *evaluation) note(model, format string, args ...any) {
 
 func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) error {
 	if f.out != "" {
-		if err := checkOut(f.out); err != nil {
+		if err := checkOut(f.out, a.inputs(args, f.historyFlags, f.models...)...); err != nil {
 			return err
 		}
 	}
@@ -145,6 +145,11 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 	}
 	if p.job != nil && p.job.Forecast.Model != job.ForecastSeasonal {
 		f.models = append([]string{p.job.Forecast.Model}, f.models...)
+		if f.out != "" {
+			if err := checkOut(f.out, p.job.Forecast.Model); err != nil {
+				return err
+			}
+		}
 	}
 	models, err := openModels(f.models) // before anything is measured that takes long
 	defer closeModels(models)

@@ -115,7 +115,7 @@ func writeMeasured(w io.Writer, rows []measured) error {
 }
 
 func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) error {
-	if err := checkOut(f.out); err != nil {
+	if err := checkOut(f.out, a.inputs(args, f.historyFlags, f.against)...); err != nil {
 		return err
 	}
 	if !strings.HasSuffix(f.out, ".onnx") {

@@ -112,6 +112,15 @@ func (a *app) invocation(arg string, f jobFlags) (invocation, error) {
 	return how, nil
 }
 
+// filesOf are the files that an argument's job is read from, those of its variables too.
+func (a *app) filesOf(arg string, f jobFlags) []string {
+	files := append([]string{arg}, f.varFiles...)
+	if how, err := a.invocation(arg, f); err == nil {
+		files = append(append(files, how.File), how.VarFiles...)
+	}
+	return files
+}
+
 // load reads a job. Diagnostics are printed; errShown says that they forbid to go on. Of a job that is named, whose file is gone or has mistakes by now, it is
 // what the file said when the job was started: so that a job which runs can always be looked at and stopped.
 func (a *app) load(arg string, f jobFlags) (*loaded, error) {

@@ -34,6 +34,7 @@ type replayFlags struct {
 	days, seeds, forecastEvery                      int
 	jobs, gpus, priority                            int
 	limits                                          replay.Limits
+	oracleLag, oracleDown                           float64
 	price, bias, noise, losses, lagWeight, overCost float64
 }
 
@@ -49,6 +50,9 @@ history of a topic: kafka://host:9092/topic. Times are ISO 8601, UTC where they 
 separators are commas, semicolons or tabs; of more than two columns those named timestamp (time, date, ts) and rate (value, count) are read,
 and rows may be in any order and some seconds off their grid. What was made of the file is said below the figures. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
 and the trace's peak is scaled to what 28 workers train.
+
+Forecasts take longest: for a trace in bins of a minute some 40 s of CPU a day. -days 3 -seeds 2 -forecast-every 10 gives a first answer:
+of the synthetic week, with every policy, in 30 s of CPU.
 
 With -jobs a fleet shares one pool of GPUs for a day, and stands beside the same fleet in parts of its own: jobs like -job, whose days begin
 in three parts of the world and whose peaks need 2 to 16 workers.`,
@@ -86,8 +90,8 @@ in three parts of the world and whose peaks need 2 to 16 workers.`,
 	fl.Float64Var(&f.price, "price", 0, "of a GPU-hour, to say what is saved in money")
 	fl.Float64Var(&f.lagWeight, "lag-weight", f.lagWeight, "cost of a minute of accumulated lag, in GPU-hours")
 	fl.Float64Var(&f.overCost, "violation-weight", f.overCost, "cost of a minute over the objective, in GPU-hours")
-	fl.Float64Var(&f.limits.AccumulatedLagMin, "oracle-lag", 0, "solve the oracle once more, with no more than so many `MINUTES` of accumulated lag a day")
-	fl.Float64Var(&f.limits.DowntimeMin, "oracle-downtime", 0, "solve the oracle once more, with no more than so many `MINUTES` of downtime a day")
+	fl.Float64Var(&f.oracleLag, "oracle-lag", 0, "solve the oracle once more, with no more than so many `MINUTES` of accumulated lag a day")
+	fl.Float64Var(&f.oracleDown, "oracle-downtime", 0, "solve the oracle once more, with no more than so many `MINUTES` of downtime a day")
 	fl.IntVar(&f.jobs, "jobs", 0, "replay a fleet of so many `JOBS`, at most "+number(replay.MostJobs)+", on one pool, and in parts (default: one job, no pool)")
 	fl.IntVar(&f.gpus, "gpus", 0, "of a fleet's pool (default: 8 for each job)")
 	fl.IntVar(&f.priority, "priority", 0, "how many `JOBS` of a fleet go before the others (default: a tenth)")
@@ -111,6 +115,9 @@ const mostScale = 1e6
 
 // check refuses numbers that nothing can be replayed with.
 func (f *replayFlags) check(given *pflag.FlagSet) error {
+	if err := f.checkPolicies(); err != nil {
+		return err
+	}
 	for _, n := range []struct {
 		name    string
 		v, most int
@@ -124,11 +131,17 @@ func (f *replayFlags) check(given *pflag.FlagSet) error {
 		v, least, most float64
 	}{
 		{"price", f.price, 0, 1e6}, {"lag-weight", f.lagWeight, 0, 1e9}, {"violation-weight", f.overCost, 0, 1e9},
-		{"forecast-noise", f.noise, 0, replay.MostNoise}, {"forecast-bias", f.bias, replay.LeastBias, replay.MostBias}, {"losses", f.losses, 0, 1440}, {"oracle-lag", f.limits.AccumulatedLagMin, 0, 1e9}, {"oracle-downtime", f.limits.DowntimeMin, 0, 1440},
+		{"forecast-noise", f.noise, 0, replay.MostNoise}, {"forecast-bias", f.bias, replay.LeastBias, replay.MostBias}, {"losses", f.losses, 0, 1440}, {"oracle-lag", f.oracleLag, 0, 1e9}, {"oracle-downtime", f.oracleDown, 0, 1440},
 	} {
 		if given.Changed(n.name) && !(n.v >= n.least && n.v <= n.most) { // NaN is in no bounds
 			return usagef("-%s %v: want %s to %s", n.name, n.v, exact(n.least), exact(n.most))
 		}
+	}
+	if given.Changed("oracle-lag") {
+		f.limits.AccumulatedLagMin = &f.oracleLag
+	}
+	if given.Changed("oracle-downtime") {
+		f.limits.DowntimeMin = &f.oracleDown
 	}
 	if given.Changed("scale") && !(f.scale > 0 && f.scale <= mostScale) {
 		return usagef("-scale %v: want a number above 0, up to %s", f.scale, number(mostScale))
@@ -141,13 +154,18 @@ func (f *replayFlags) check(given *pflag.FlagSet) error {
 
 func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if f.out != "" {
-		if err := checkOut(f.out); err != nil {
+		if err := checkOut(f.out, append(a.filesOf(f.job, f.jobFlags), f.trace, f.forecaster)...); err != nil {
 			return err
 		}
 	}
 	j, err := a.replayedJob(f)
 	if err != nil {
 		return err
+	}
+	if f.out != "" {
+		if err := checkOut(f.out, j.Forecast.Model); err != nil {
+			return err
+		}
 	}
 	o, err := f.options(j)
 	if err != nil {
@@ -177,7 +195,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 			job.FormatDuration(j.Forecast.Horizon), int(j.Forecast.Horizon/j.Forecast.Interval))
 	}
 	if runs := float64(max(len(f.policies), 1) * f.seeds); len(f.policies) == 0 && runs*float64(len(replay.Policies()))*course.Days() > manyRunDays {
-		a.advise("%.0f days are replayed with %d policies and %d seeds, which takes minutes; -days 3 -seeds 3 gives a first look\n", course.Days(), len(replay.Policies()), f.seeds)
+		a.advise("%.0f days are replayed with %d policies and %d seeds, which takes minutes; -days 3 -seeds 2 -forecast-every 10 gives a first answer\n", course.Days(), len(replay.Policies()), f.seeds)
 	}
 	cmp, err := replay.New(ctx, j, course, o)
 	if err != nil {
@@ -190,7 +208,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	bar.done()
 	if f.out != "" {
 		var page bytes.Buffer
-		if err := replay.WriteHTML(&page, r, time.Now(), about.Build().Version); err != nil {
+		if err := replay.WriteHTML(&page, r, about.Build().Version); err != nil {
 			return err
 		}
 		if err := backend.WriteFileMode(f.out, page.Bytes(), 0o644); err != nil {
@@ -244,12 +262,9 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 // options turns the flags into a comparison's.
 func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 	o := replay.Options{Seeds: f.seeds, ForecastEvery: f.forecastEvery, Price: f.price, Forecaster: f.forecaster, OracleLimits: f.limits,
-		Weights: replay.Weights{Lag: f.lagWeight, Violation: f.overCost}}
+		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}}
 	if o.Policies = f.policies; len(o.Policies) == 0 {
 		o.Policies = replay.Policies()
-	}
-	if err := knownPolicies(o.Policies); err != nil {
-		return o, err
 	}
 	switch {
 	case f.rescale == "" && j.Autoscale.Mode == job.ModeLive, f.rescale == "live":
@@ -268,14 +283,20 @@ func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 	return o, nil
 }
 
-// knownPolicies refuses a policy that there is not.
-func knownPolicies(names []string) error {
+// checkPolicies refuses a policy that there is not; spaces around a name are none of it, and what is named twice is compared once.
+func (f *replayFlags) checkPolicies() error {
 	known := replay.Policies()
-	for _, p := range names {
+	var names []string
+	for _, p := range f.policies {
+		p = strings.TrimSpace(p)
 		if !slices.Contains(known, p) {
 			return usagef("there is no policy %q. %sThere are: %s", p, job.DidYouMean(p, known), strings.Join(known, ", "))
 		}
+		if !slices.Contains(names, p) {
+			names = append(names, p)
+		}
 	}
+	f.policies = names
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,58 @@ func TestTraceNotes(t *testing.T) {
 				t.Errorf("%s does not say %q:\n%s", name, want, text)
 			}
 		}
+	}
+}
+
+// A policy that is named twice is compared once, with spaces or without; zeros are taken as such; and the same input gives the same page.
+func TestReplayTakesWhatIsGiven(t *testing.T) {
+	t.Parallel()
+	s := newShell(t).asShipped()
+	dir := t.TempDir()
+	var pages []string
+	for _, name := range []string{"a.html", "b.html"} {
+		page := filepath.Join(dir, name)
+		out := s.must("replay", "-synthetic", "week", "-days", "1", "-seeds", "1", "-forecaster", "perfect", "-policies", " follow , static", "-policies", "follow", "-lag-weight", "0",
+			"-violation-weight", "0", "-oracle-lag", "0", "-oracle-downtime", "0", "-json", "-o", page).out
+		var got replay.Report
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Policies) != 2 || got.Policies[0].Name != "follow" || got.Policies[0].Cost != got.Policies[0].GPUHours || got.Weights != (replay.Weights{}) {
+			t.Errorf("%d policies, weights %v: %+v", len(got.Policies), got.Weights, got.Policies[0])
+		}
+		if l := got.Limited; l == nil || l.AccumulatedLagMin > 1e-6 || l.DowntimeMin != 0 || len(l.Params) != 2 {
+			t.Errorf("the oracle within limits of nothing: %+v", l)
+		}
+		pages = append(pages, read(t, page))
+	}
+	if pages[0] != pages[1] {
+		t.Error("the same replay wrote two pages")
+	}
+}
+
+// A job whose workers.min is its workers.max is replayed, under any policy, and told that there is nothing to scale.
+func TestReplayOfPinnedWorkers(t *testing.T) {
+	t.Parallel()
+	s := newShell(t).asShipped()
+	file := filepath.Join(t.TempDir(), "pinned.hcl")
+	src := string(examples.Replay)
+	for from, to := range map[string]string{"min    = 2": "min = 6", "max    = 28": "max = 6"} {
+		if !strings.Contains(src, from) {
+			t.Fatalf("the reference job has no %q:\n%s", from, src)
+		}
+		src = strings.Replace(src, from, to, 1)
+	}
+	src = regexp.MustCompile(`policy += "kale"`).ReplaceAllString(src, `policy = "cost"`)
+	if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := s.must("replay", "-job", file, "-synthetic", "week", "-scale", "5", "-days", "1", "-seeds", "1", "-forecaster", "perfect")
+	if !strings.Contains(r.out, ", 6 workers, ") || strings.Contains(r.out, "NaN") || strings.Contains(r.out, "Inf") {
+		t.Errorf("%s", r.out)
+	}
+	if !strings.Contains(r.err, "Nothing to scale") {
+		t.Errorf("it is not told that there is nothing to scale: %s", r.err)
 	}
 }
 

@@ -41,9 +41,6 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	if len(policies) == 0 {
 		policies = []string{j.Autoscale.Policy}
 	}
-	if err := knownPolicies(policies); err != nil {
-		return err
-	}
 	tr, err := a.replayedTrace(cmd.Context(), f, j)
 	if err != nil {
 		return err
@@ -56,7 +53,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	bar := a.progress()
 	defer bar.done()
 	o := replay.FleetOptions{Jobs: f.jobs, GPUs: f.gpus, Priority: f.priority, ForecastNoise: f.noise, Seed: 1,
-		Weights: replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Progress: bar.step}
+		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Progress: bar.step}
 	if !cmd.Flags().Changed("gpus") {
 		o.GPUs = gpusOfEach * o.Jobs
 	}

@@ -44,18 +44,20 @@ func (a *app) report(ctx context.Context, arg string, f reportFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.out == "" {
+		f.out = name + ".html"
+	}
+	if f.out != "-" {
+		if err := checkOut(f.out, a.filesOf(arg, f.jobFlags)...); err != nil {
+			return err
+		}
+	}
 	var page bytes.Buffer
 	if err := a.reportPage(ctx, name, f.jobFlags, &page); err != nil {
 		return err
 	}
 	if f.out == "-" {
 		_, err := a.out.Write(page.Bytes())
-		return err
-	}
-	if f.out == "" {
-		f.out = name + ".html"
-	}
-	if err := checkOut(f.out); err != nil {
 		return err
 	}
 	if err := backend.WriteFileMode(f.out, page.Bytes(), 0o644); err != nil {

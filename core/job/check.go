@@ -314,8 +314,10 @@ func (d *decoder) checkAutoscale(j *Job) {
 	}
 	d.checkStatic(j)
 	d.checkReach(j)
-	d.must(j.Workers.Min != j.Workers.Max || a.Policy == PolicyStatic || a.Policy == PolicyKale, "workers.min", []string{"workers.max", "autoscale.policy"},
-		"Nothing to scale", `workers.min and workers.max are both %d. Use policy = "static", or let them differ.`, j.Workers.Max)
+	if n := j.Workers.Max; n == j.Workers.Min && a.Policy != PolicyStatic && a.Policy != PolicyKale && d.ok("workers.min", "workers.max", "autoscale.policy") {
+		d.warn(d.written("workers.min", []string{"workers.max", "autoscale.policy"}), "Nothing to scale",
+			"workers.min and workers.max are both %d: policy %q changes nothing until they differ.", n, a.Policy)
+	}
 }
 
 // checkReach warns of decisions that look, or have to last, further ahead than forecasts reach.

@@ -41,3 +41,18 @@ func TestPolicyDefaultsAreValues(t *testing.T) {
 		}
 	}
 }
+
+// Who pins the number of workers for a while may leave the policy as it is, and is told that it changes nothing.
+func TestPinnedWorkers(t *testing.T) {
+	for _, spec := range policies {
+		src := strings.Replace(minimal, "workers {", "autoscale {\n policy = \""+spec.name+"\"\n}\nworkers {\n min = 4\n", 1)
+		_, files, diags := Parse([]byte(src), "job.hcl", Options{})
+		text := rendered(files, diags)
+		if diags.HasErrors() {
+			t.Errorf("%s: %s", spec.name, text)
+		}
+		if warned := strings.Contains(text, "warning: Nothing to scale"); warned != (spec.name != PolicyStatic && spec.name != PolicyKale) {
+			t.Errorf("%s: warned %v: %s", spec.name, warned, text)
+		}
+	}
+}

@@ -76,6 +76,51 @@ func TestCourseOfLessThanADayLeavesAPast(t *testing.T) {
 	}
 }
 
+// What is bridged in the replayed days is counted, in the trace's bins, and what is not replayed for gaps is told.
+func TestCourseTellsWhatWasMissing(t *testing.T) {
+	day := flat(10, 1440)
+	holed := flat(10, 1440)
+	for i := 1; i < 720; i += 2 {
+		holed[i] = nan
+	}
+	for _, tt := range []struct {
+		name   string
+		step   time.Duration
+		rates  []float64
+		o      CourseOptions
+		filled int
+		of     int
+		fewer  string
+	}{
+		{"nothing", time.Minute, concat(day, day), CourseOptions{}, 0, 2880, ""},
+		{"every second bin of half a day", time.Minute, concat(day, holed), CourseOptions{Days: 1}, 360, 1440, ""},
+		{"only before what is replayed", time.Minute, concat(holed, day), CourseOptions{Days: 1}, 0, 1440, ""},
+		{"bins of five minutes", 5 * time.Minute, concat(flat(10, 100), []float64{nan}, flat(10, 187)), CourseOptions{Days: 1}, 1, 288, ""},
+		{"bins of an hour", time.Hour, concat(flat(10, 10), []float64{nan}, flat(10, 13)), CourseOptions{Days: 1}, 1, 24, ""},
+		{"a gap", time.Minute, concat(day, flat(nan, 180), day[:1300], day), CourseOptions{Days: 3}, 0, 1440 + 1440,
+			"Taken of the trace: 2 days, and not the 3 days asked for: whole days are taken from what has no gap, and there is a gap of 3h, at 2024-01-02 00:00 UTC."},
+		{"gaps, nobody having asked", time.Minute, concat(day[:1000], flat(nan, 3), day[:1000], flat(nan, 180), day), CourseOptions{}, 0, 1440,
+			"Taken of the trace: 1 day, and not 2 days: whole days are taken from what has no gap, and there are 2 gaps, the longest of 3h, at 2024-01-02 09:23 UTC."},
+		{"too short", time.Minute, concat(day, day), CourseOptions{Days: 5}, 0, 2880, "Taken of the trace: 2 days, and not the 5 days asked for: it holds no more whole days."},
+		{"a past", time.Minute, concat(day, day, day), CourseOptions{Days: 2, Past: 48 * time.Hour}, 0, 1440,
+			"Taken of the trace: 1 day, and not the 2 days asked for: forecasts need the 2d before."},
+	} {
+		tt.o.Interval = time.Minute
+		c, err := NewCourse(curve(tt.step, tt.rates...), tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, of := c.Filled(); n != tt.filled || of != tt.of || c.Fewer != tt.fewer {
+			t.Errorf("%s: %d of %d bins are filled in, want %d of %d; %q, want %q", tt.name, n, of, tt.filled, tt.of, c.Fewer, tt.fewer)
+		}
+		r := Report{MaxLag: 1200, Days: 2, course: c}
+		r.note()
+		if notes := strings.Join(r.Notes, " "); strings.Contains(notes, "straight lines") != (tt.filled > 0) || !strings.Contains(notes, tt.fewer) {
+			t.Errorf("%s: the notes are %q", tt.name, notes)
+		}
+	}
+}
+
 // The last days are taken, as many as leave a past; the scale is that of their peak.
 func TestCourseDays(t *testing.T) {
 	ten := concat(flat(7, 10*1440))

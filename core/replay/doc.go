@@ -8,8 +8,8 @@
 // that come after a lead and leave after a drain (live), or a pause in which nothing trains (restart), workers that are lost. Chance is a pure function of
 // the seed and the minute of the decision, so that every policy, and the oracle, meets the same draws.
 //
-// Two limits stand beside the policies. The oracle knows the trace and every draw. The blind oracle knows, at each moment, the mean rate of the hour around it
-// and the mean of every draw: its schedule is planned once on these by the same programme and carried out against the trace itself, where it answers to
+// Two limits stand beside the policies. The oracle knows the trace and every draw but which workers are lost: with losses it is no bound. The blind oracle
+// knows, at each moment, the mean rate of the hour around it and the mean of every draw: its schedule is planned once on these by the same programme and carried out against the trace itself, where it answers to
 // the lag as it goes. What lies between the two is the price of not knowing the noise, which no policy can save.
 //
 // A sweep chooses settings on the first half of the days and measures on the second.

@@ -32,8 +32,8 @@ type FleetOptions struct {
 	// ForecastNoise is World.ForecastNoise.
 	ForecastNoise float64
 	Seed          uint64
-	// Weights are those of Cost; none: DefaultWeights.
-	Weights Weights
+	// Weights are those of Cost; nil: DefaultWeights.
+	Weights *Weights
 	// Progress, where set, is told how many of the day's minutes are done.
 	Progress func(what string, done, total int)
 }
@@ -75,8 +75,8 @@ func Fleet(ctx context.Context, base *job.Job, tr Trace, o FleetOptions) (FleetR
 	if err := o.check(base); err != nil {
 		return FleetResult{}, err
 	}
-	if o.Weights == (Weights{}) {
-		o.Weights = DefaultWeights()
+	if o.Weights == nil {
+		o.Weights = new(DefaultWeights())
 	}
 	o.Policy = cmp.Or(o.Policy, base.Autoscale.Policy)
 	ms, err := members(base, tr, o)

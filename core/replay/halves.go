@@ -49,7 +49,7 @@ func (p Part) slice(from, to time.Duration) Part {
 	bins := int(to / p.History.Step)
 	out := p
 	out.Start = p.Start.Add(from)
-	out.Rates = p.Rates[int(from/p.Step):int(to/p.Step)]
+	out.Rates, out.Filled = p.Rates[int(from/p.Step):int(to/p.Step)], p.Filled[int(from/p.Step):int(to/p.Step)]
 	out.History = forecast.Series{Start: p.History.Start, Step: p.History.Step, Values: p.History.Values[:min(p.First+bins, len(p.History.Values))]}
 	out.First = p.First + int(from/p.History.Step)
 	return out
@@ -95,14 +95,14 @@ func (c *Comparison) playBlind(seeds int) []*tally {
 	if c.o.World.Live {
 		_, _, toll := b.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
 		for k := range deciders {
-			o := b.newLiveOracle(k, 0, liveGrid(c.j.SLO.MaxLag), prices{Weights: c.o.Weights})
+			o := b.newLiveOracle(k, 0, liveGrid(c.j.SLO.MaxLag), prices{Weights: c.fig.weights})
 			o.toll = toll
 			_, first := o.solve()
 			deciders[k] = followLive{o, first}
 		}
 	} else {
 		for k := range deciders {
-			o := b.newOracle(k, 0, restartGrid(c.j.SLO.MaxLag, c.o.World), prices{Weights: c.o.Weights})
+			o := b.newOracle(k, 0, restartGrid(c.j.SLO.MaxLag, c.o.World), prices{Weights: c.fig.weights})
 			_, first := o.solve()
 			deciders[k] = follow{o, first}
 		}

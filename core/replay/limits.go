@@ -1,10 +1,46 @@
 package replay
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
-// Limits are what the oracle may be asked to keep to besides: a day's accumulated lag and downtime in minutes; 0 is no limit. What a trace does not allow at the
-// oracle's cost, the oracle within that very limit shows.
-type Limits struct{ AccumulatedLagMin, DowntimeMin float64 }
+// Limits are what the oracle may be asked to keep to besides: a day's accumulated lag and downtime in minutes; nil is no limit. What a trace does not allow at
+// the oracle's cost, the oracle within that very limit shows.
+type Limits struct{ AccumulatedLagMin, DowntimeMin *float64 }
+
+// limitSlack is what rounding may add to a figure that keeps to its limit, minutes.
+const limitSlack = 1e-6
+
+func (l Limits) valid() bool {
+	for _, v := range []*float64{l.AccumulatedLagMin, l.DowntimeMin} {
+		if v != nil && !(*v >= 0) { // NaN is none
+			return false
+		}
+	}
+	return true
+}
+
+// lag and down say whether a run kept to the limit of each.
+func (l Limits) lag(t *tally) bool {
+	return l.AccumulatedLagMin == nil || t.lagSum/(t.seconds/day.Seconds()) <= *l.AccumulatedLagMin+limitSlack
+}
+
+func (l Limits) down(t *tally) bool {
+	return l.DowntimeMin == nil || t.downtime/60/(t.seconds/day.Seconds()) <= *l.DowntimeMin+limitSlack
+}
+
+// params are the limits by the names of kale replay's flags.
+func (l Limits) params() map[string]float64 {
+	params := map[string]float64{}
+	if l.AccumulatedLagMin != nil {
+		params["oracle-lag"] = *l.AccumulatedLagMin
+	}
+	if l.DowntimeMin != nil {
+		params["oracle-downtime"] = *l.DowntimeMin
+	}
+	return params
+}
 
 // How prices are found that bring the schedule within limits.
 const (
@@ -12,18 +48,19 @@ const (
 	limitSteps  = 9
 	lagDearest  = 100.0 // times the report's price of lag
 	downDearest = 2.0   // GPU-hours for a minute of downtime
+	dearer      = 100.0 // times these, where they do not do
+	dearerSteps = 2
 )
 
 // playLimited is the cheapest schedule for one seed that the programme finds within the limits: lag and downtime are made dearer until it keeps to them, and what
-// it costs is counted at the report's prices. ok is false where no price does.
+// it costs is counted at the report's prices. Where no price does, it is the least number of workers that does, held from beginning to end. ok is false where the
+// number that trains most does not either: nothing has less lag than that, or less downtime.
 func (c *Comparison) playLimited(seed uint64, l Limits, trail *Trail) (sum *tally, ok bool) {
 	play := c.priced(seed)
-	price := prices{Weights: c.o.Weights}
-	lag := func(t *tally) bool {
-		return l.AccumulatedLagMin == 0 || t.lagSum/(t.seconds/day.Seconds()) <= l.AccumulatedLagMin
-	}
-	down := func(t *tally) bool {
-		return l.DowntimeMin == 0 || t.downtime/60/(t.seconds/day.Seconds()) <= l.DowntimeMin
+	price := prices{Weights: c.fig.weights}
+	lag, down := l.lag, l.down
+	if sum = c.playSteady(seed, smallest(c.capacity, math.Inf(1), max(c.j.Workers.Min, 1), c.j.Workers.Max), nil); !lag(sum) || !down(sum) {
+		return sum, false
 	}
 	sum = play(price, nil)
 	for range limitRounds {
@@ -31,8 +68,8 @@ func (c *Comparison) playLimited(seed uint64, l Limits, trail *Trail) (sum *tall
 			break
 		}
 		before := price
-		if !lag(sum) || price.Lag > c.o.Weights.Lag {
-			base := max(c.o.Weights.Lag, 1e-4)
+		if !lag(sum) || price.Lag > c.fig.weights.Lag {
+			base := max(c.fig.weights.Lag, 1e-4)
 			sum = dearest(play, &price, lagDearest, func(x float64) { price.Lag = base * x }, lag)
 		}
 		if !down(sum) || price.downtime > 0 {
@@ -42,10 +79,34 @@ func (c *Comparison) playLimited(seed uint64, l Limits, trail *Trail) (sum *tall
 			break
 		}
 	}
-	if trail != nil {
-		sum = play(price, trail)
+	if lag(sum) && down(sum) {
+		if trail != nil {
+			sum = play(price, trail)
+		}
+		return sum, true
 	}
-	return sum, lag(sum) && down(sum)
+	for w := max(c.j.Workers.Min, 1); w <= c.j.Workers.Max; w++ {
+		if sum = c.playSteady(seed, w, nil); lag(sum) && down(sum) {
+			return c.playSteady(seed, w, trail), true
+		}
+	}
+	return sum, false
+}
+
+// steady is so many workers from beginning to end.
+type steady int
+
+func (n steady) decide(r *run) (int, bool) { return int(n), r.q.t == 0 }
+
+// playSteady plays so many workers from beginning to end.
+func (c *Comparison) playSteady(seed uint64, workers int, trail *Trail) *tally {
+	sum := &tally{}
+	j := *c.j
+	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), time.Minute
+	for k := range c.course.Parts {
+		c.playPart(k, &j, steady(workers), seed, trail, sum)
+	}
+	return sum
 }
 
 // priced is the oracle of one seed, to be solved for prices.
@@ -71,11 +132,17 @@ func (c *Comparison) priced(seed uint64) func(prices, *Trail) *tally {
 	}
 }
 
-// dearest sets the least factor, from 1 to most, with which the schedule keeps to its limit, and plays it; most where none does.
+// dearest sets the least factor, from 1 to most, with which the schedule keeps to its limit, and plays it. Where most does not do, it looks further, up to
+// [dearer] times that, and again; the dearest where none does.
 func dearest(play func(prices, *Trail) *tally, price *prices, most float64, set func(float64), within func(*tally) bool) *tally {
 	lo, hi := 1.0, most
 	set(hi)
 	sum := play(*price, nil)
+	for n := 0; n < dearerSteps && !within(sum); n++ {
+		lo, hi = hi, hi*dearer
+		set(hi)
+		sum = play(*price, nil)
+	}
 	if !within(sum) {
 		return sum
 	}

@@ -214,7 +214,7 @@ func (c *Comparison) newOracle(k int, seed uint64, g Grid, price prices) *oracle
 
 // playOracle solves every part for a seed and carries the schedule out in the same world as every policy. promised is what the programme says that it costs.
 func (c *Comparison) playOracle(seed uint64, g Grid, trail *Trail) (sum *tally, promised float64) {
-	return c.playPriced(seed, g, prices{Weights: c.o.Weights}, trail)
+	return c.playPriced(seed, g, prices{Weights: c.fig.weights}, trail)
 }
 
 // playPriced is playOracle for other prices than the report's.

@@ -188,7 +188,7 @@ const (
 // playLiveOracle finds the cheapest schedule with no more rescales than are allowed, for one seed. hint is the toll that another seed led to, negative
 // without one.
 func (c *Comparison) playLiveOracle(seed uint64, g Grid, hint float64, trail *Trail) (sum *tally, bound, toll float64) {
-	return c.playLivePriced(seed, g, prices{Weights: c.o.Weights}, hint, trail)
+	return c.playLivePriced(seed, g, prices{Weights: c.fig.weights}, hint, trail)
 }
 
 // playLivePriced is playLiveOracle for other prices than the report's.

@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"bytes"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -40,7 +42,7 @@ func TestOracleGrid(t *testing.T) {
 	}
 	c.o.World = LiveRescale()
 	costLive := func(g Grid) float64 {
-		sum, _ := c.playSchedules([]*liveOracle{c.newLiveOracle(0, 0, g, prices{Weights: c.o.Weights})}, 0.05, 0, nil)
+		sum, _ := c.playSchedules([]*liveOracle{c.newLiveOracle(0, 0, g, prices{Weights: c.fig.weights})}, 0.05, 0, nil)
 		return c.costOf(sum)
 	}
 	g = liveGrid(c.j.SLO.MaxLag)
@@ -140,7 +142,7 @@ func TestLiveOracleWithinItsLimit(t *testing.T) {
 func TestLiveOracleWindows(t *testing.T) {
 	c := compare(t, reference(t), morning(), CourseOptions{}, Options{World: LiveRescale(), Forecaster: PerfectForecast})
 	solve := func(all bool) (float64, int) {
-		o := c.newLiveOracle(0, 0, liveGrid(c.j.SLO.MaxLag), prices{Weights: c.o.Weights})
+		o := c.newLiveOracle(0, 0, liveGrid(c.j.SLO.MaxLag), prices{Weights: c.fig.weights})
 		o.toll = 0.05
 		if all {
 			cost, first := o.solve() // makes the tables
@@ -163,14 +165,45 @@ func TestOracleWithinLimits(t *testing.T) {
 	c := compare(t, reference(t), minutely(morning().Rates[:300]...), CourseOptions{}, Options{World: PaperRestart(), Forecaster: PerfectForecast})
 	free, _ := c.playOracle(0, restartGrid(c.j.SLO.MaxLag, c.o.World), nil)
 	f := free.metrics(&c.fig)
-	l := Limits{AccumulatedLagMin: f.AccumulatedLagMin / 2, DowntimeMin: f.DowntimeMin}
+	l := Limits{AccumulatedLagMin: new(f.AccumulatedLagMin / 2), DowntimeMin: &f.DowntimeMin}
 	sum, ok := c.playLimited(0, l, nil)
 	m := sum.metrics(&c.fig)
-	if !ok || m.AccumulatedLagMin > l.AccumulatedLagMin || m.DowntimeMin > l.DowntimeMin {
-		t.Errorf("lag %.0f min of at most %.0f, downtime %.1f min of at most %.1f, %v", m.AccumulatedLagMin, l.AccumulatedLagMin, m.DowntimeMin, l.DowntimeMin, ok)
+	if !ok || m.AccumulatedLagMin > *l.AccumulatedLagMin || m.DowntimeMin > *l.DowntimeMin {
+		t.Errorf("lag %.0f min of at most %.0f, downtime %.1f min of at most %.1f, %v", m.AccumulatedLagMin, *l.AccumulatedLagMin, m.DowntimeMin, *l.DowntimeMin, ok)
 	}
 	if m.Cost < f.Cost || m.Cost > f.Cost*1.2 {
 		t.Errorf("within limits the oracle costs %.1f, without %.1f", m.Cost, f.Cost)
+	}
+	// Nothing is a limit too, and one that 28 workers all the time keep to: so there is a schedule, and it is cheaper than that.
+	static := c.playSteady(0, 28, nil).metrics(&c.fig)
+	for _, l := range []Limits{{AccumulatedLagMin: new(0.)}, {DowntimeMin: new(0.)}, {AccumulatedLagMin: new(5.)}, {AccumulatedLagMin: new(0.), DowntimeMin: new(0.)}} {
+		sum, ok := c.playLimited(0, l, nil)
+		if m := sum.metrics(&c.fig); !ok || !l.lag(sum) || !l.down(sum) || m.Cost > static.Cost {
+			t.Errorf("within %v: %v, lag %g min, downtime %g min, cost %.1f; 28 workers all the time cost %.1f", l.params(), ok, m.AccumulatedLagMin, m.DowntimeMin, m.Cost, static.Cost)
+		}
+	}
+}
+
+// What no schedule keeps to spoils no other figure: its row says that none was found, in every form.
+func TestLimitThatNothingKeepsTo(t *testing.T) {
+	j := reference(t)
+	j.Workers.Max = 8 // fewer than the load needs
+	c := compare(t, j, minutely(morning().Rates[:240]...), CourseOptions{}, Options{World: PaperRestart(), Forecaster: PerfectForecast, Policies: []string{"static", "follow"}, Seeds: 2,
+		OracleLimits: Limits{AccumulatedLagMin: new(5.)}})
+	r, err := c.Run(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Limited != nil || r.Oracle == nil || len(r.Policies) != 2 || !strings.Contains(strings.Join(r.Notes, " "), "No schedule was found within oracle-lag=5 (minutes a day), with 2 of 2 seeds: ") {
+		t.Errorf("limited %v, notes %q", r.Limited, r.Notes)
+	}
+	var text, page, raw bytes.Buffer
+	if err := errors.Join(WriteText(&text, r), WriteHTML(&page, r, ""), WriteJSON(&raw, r)); err != nil {
+		t.Fatal(err)
+	}
+	const none = "none found within oracle-lag=5 (minutes a day)"
+	if !strings.Contains(text.String(), "oracle within limits: "+none) || !strings.Contains(page.String(), none) || !strings.Contains(raw.String(), `"oracle_limited": null`) {
+		t.Errorf("the row is missing:\n%s", text.String())
 	}
 }
 
@@ -202,21 +235,22 @@ func TestLiveOracleWithinLimits(t *testing.T) {
 	c := compare(t, reference(t), minutely(morning().Rates[:240]...), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
 	free, _, _ := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
 	f := free.metrics(&c.fig)
-	l := Limits{AccumulatedLagMin: f.AccumulatedLagMin / 2}
+	l := Limits{AccumulatedLagMin: new(f.AccumulatedLagMin / 2)}
 	sum, ok := c.playLimited(0, l, nil)
 	m := sum.metrics(&c.fig)
-	if !ok || m.AccumulatedLagMin > l.AccumulatedLagMin || sum.rescales > 5 {
-		t.Errorf("lag %.1f min of at most %.1f, %d rescales of at most 5, %v", m.AccumulatedLagMin, l.AccumulatedLagMin, sum.rescales, ok)
+	if !ok || m.AccumulatedLagMin > *l.AccumulatedLagMin || sum.rescales > 5 {
+		t.Errorf("lag %.1f min of at most %.1f, %d rescales of at most 5, %v", m.AccumulatedLagMin, *l.AccumulatedLagMin, sum.rescales, ok)
 	}
 	if m.Cost < f.Cost || m.Cost > f.Cost*1.2 {
 		t.Errorf("within limits the oracle costs %.1f, without %.1f", m.Cost, f.Cost)
 	}
-	c.o.OracleLimits = Limits{AccumulatedLagMin: 1e-9}
-	if _, err := c.runLimited(t.Context()); err == nil || !strings.Contains(err.Error(), "within oracle-lag=1e-09 (minutes a day)") {
-		t.Errorf("a limit that cannot be kept: %v", err)
+	// No lag at all is dearer than any price that is tried: then it is the least number of workers that does.
+	l = Limits{AccumulatedLagMin: new(0.)}
+	if sum, ok := c.playLimited(0, l, nil); !ok || !l.lag(sum) {
+		t.Errorf("no lag: %v, %g min", ok, sum.lagSum)
 	}
 	course := c.course
-	for _, l := range []Limits{{DowntimeMin: 5}, {AccumulatedLagMin: -1}} {
+	for _, l := range []Limits{{DowntimeMin: new(5.)}, {DowntimeMin: new(0.)}, {AccumulatedLagMin: new(-1.)}, {AccumulatedLagMin: new(nan)}} {
 		if _, err := New(t.Context(), c.j, course, Options{World: w, Forecaster: PerfectForecast, OracleLimits: l}); err == nil {
 			t.Errorf("limits %+v are accepted where rescales are live", l)
 		}

@@ -49,53 +49,25 @@ type lines struct {
 	GPUHours []float64 `json:"gpu_hours"`
 }
 
-// sheet is one table of the page.
-type sheet struct {
-	Title string
-	Head  []string
-	Rows  []sheetRow
-}
-
-type sheetRow struct {
-	Name, Params string
-	Ours, Limit  bool
-	Cells        []string
-}
-
-// WriteHTML writes the report as one HTML file that loads nothing.
-func WriteHTML(w io.Writer, r *Report, written time.Time, version string) error {
+// WriteHTML writes the report as one HTML file that loads nothing. It does not say when: a replay that is repeated writes the same bytes.
+func WriteHTML(w io.Writer, r *Report, version string) error {
 	page := struct {
 		*Report
-		Headline, Written, Version string
-		Facts, Remarks             []string
-		Sheets                     []sheet
+		Headline, Version string
+		Facts, Remarks    []string
+		Sheets            []sheet
 	}{Report: r, Headline: r.Headline(), Facts: r.facts(), Remarks: r.remarks(), Version: version}
-	if !written.IsZero() {
-		page.Written = written.UTC().Format("2006-01-02 15:04")
-	}
 	for _, g := range r.groups() {
-		page.Sheets = append(page.Sheets, r.sheet(g))
+		page.Sheets = append(page.Sheets, r.wide(g))
+		if s, ok := r.beside(g); ok {
+			page.Sheets = append(page.Sheets, s)
+		}
 	}
 	var body bytes.Buffer
 	if err := pageTemplate.Execute(&body, page); err != nil {
 		return fmt.Errorf("replay report: %w", err)
 	}
 	return report.WritePage(w, report.Page{Title: r.Trace + " · Kale replay", Body: template.HTML(body.String()), CSS: pageCSS, Script: pageJS, Data: r.picture()})
-}
-
-func (r *Report) sheet(g group) sheet {
-	s := sheet{Title: g.title, Head: append([]string{"policy"}, r.head(g)...)}
-	add := func(p Row, limit bool) {
-		row := sheetRow{Name: r.title(p), Params: formatParams(p.Params), Limit: limit, Ours: p.Name == "cost", Cells: r.cells(p, g)}
-		s.Rows = append(s.Rows, row)
-	}
-	for _, p := range r.oracles() {
-		add(p, true)
-	}
-	for _, p := range g.rows {
-		add(p, false)
-	}
-	return s
 }
 
 // picture takes the lines of every policy, thinned alike: of each bunch of minutes the highest lag, and else the last value.

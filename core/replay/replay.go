@@ -18,8 +18,8 @@ type Options struct {
 	World World
 	// Policies are those that are compared; empty: all.
 	Policies []string
-	Seeds    int // 0: 20
-	Weights  Weights
+	Seeds    int      // 0: 20
+	Weights  *Weights // nil: DefaultWeights
 	// Price is that of a GPU-hour, for Metrics.Money; 0: not known.
 	Price float64
 	// ForecastEvery is how many bins of forecast.interval lie between two forecasts; 0: 1, as a scheduler does.
@@ -59,8 +59,8 @@ func New(ctx context.Context, j *job.Job, course *Course, o Options) (*Compariso
 	if o.Seeds == 0 {
 		o.Seeds = DefaultSeeds
 	}
-	if o.Weights == (Weights{}) {
-		o.Weights = DefaultWeights()
+	if o.Weights == nil {
+		o.Weights = new(DefaultWeights())
 	}
 	if o.ForecastEvery == 0 {
 		o.ForecastEvery = 1
@@ -78,9 +78,9 @@ func New(ctx context.Context, j *job.Job, course *Course, o Options) (*Compariso
 		return nil, fmt.Errorf("replay: seeds must be 1 to %d, price and weights 0 or more", MostSeeds)
 	}
 	switch l := o.OracleLimits; {
-	case !(l.AccumulatedLagMin >= 0) || !(l.DowntimeMin >= 0):
+	case !l.valid():
 		return nil, errors.New("replay: oracle-lag and oracle-downtime are minutes of 0 or more")
-	case l.DowntimeMin > 0 && o.World.Live:
+	case l.DowntimeMin != nil && o.World.Live:
 		return nil, errors.New("replay: the oracle's downtime is limited where a rescale stops training; live rescales have none")
 	}
 	model := core.Prior(j)
@@ -89,7 +89,7 @@ func New(ctx context.Context, j *job.Job, course *Course, o Options) (*Compariso
 	}
 	c := &Comparison{
 		o: o, j: j, course: course, model: model, capacity: capacities(model, j.Workers.Max, j.Servers.Count),
-		fig: figuring{weights: o.Weights, min: j.Workers.Min, max: j.Workers.Max, gpus: float64(max(j.Workers.GPUs, 1)), price: o.Price},
+		fig: figuring{weights: *o.Weights, min: j.Workers.Min, max: j.Workers.Max, gpus: float64(max(j.Workers.GPUs, 1)), price: o.Price},
 	}
 	for _, name := range c.o.Policies {
 		n := plan.NeedsOf(name)

@@ -39,15 +39,18 @@ type Report struct {
 	Blind *Row `json:"oracle_blind,omitempty"`
 	// ChosenDays is the number of days before those of the report on which the best settings were chosen; 0: on these themselves, or there are none.
 	ChosenDays float64 `json:"chosen_days,omitempty"`
-	// Limited is the oracle solved once more within [Limits].
-	Limited  *Row  `json:"oracle_limited,omitempty"`
+	// Limited is the oracle solved once more within [Limits]; nil where nobody asked for it, or where (a note says so) there is none.
+	Limited  *Row  `json:"oracle_limited"`
 	Policies []Row `json:"policies"`
 
-	course *Course
-	policy string // the job's
-	price  float64
-	gpus   float64
-	model  func(w int) float64
+	course  *Course
+	lacking *Row // stands for Limited, where with so many seeds, without, there is none
+	without int
+	losses  bool   // workers are lost
+	policy  string // the job's
+	price   float64
+	gpus    float64
+	model   func(w int) float64
 }
 
 // Row is a policy's figures: means over the seeds, and the half widths of their 95 % intervals.
@@ -59,8 +62,9 @@ type Row struct {
 	Metrics
 	CI95 Metrics `json:"ci95"`
 
-	by    []Metrics
-	trail *Trail
+	by      []Metrics
+	trail   *Trail
+	lacking bool // there is no such schedule
 }
 
 // row sums up an outcome.
@@ -125,14 +129,19 @@ func (c *Comparison) run(ctx context.Context, best []Setting) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	limited, err := c.runLimited(ctx)
+	limited, none, err := c.runLimited(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r := c.report()
 	oracle, blind := oracles.row(oracles.by), c.runBlind().row(oracles.by)
 	r.Oracle, r.Blind = &oracle, &blind
-	if limited != nil {
+	switch {
+	case limited == nil:
+	case none > 0:
+		r.lacking = &Row{Name: limited.setting.Policy, Setting: LabelBest, Params: limited.setting.Params, lacking: true}
+		r.without = none
+	default:
 		row := limited.row(oracles.by)
 		r.Limited = &row
 	}
@@ -143,32 +152,29 @@ func (c *Comparison) run(ctx context.Context, best []Setting) (*Report, error) {
 	return r, nil
 }
 
-// runLimited is runOracle within the limits that were asked for; nil without any.
-func (c *Comparison) runLimited(ctx context.Context) (*outcome, error) {
+// runLimited is runOracle within the limits that were asked for, nil without any; none is with how many seeds there is no schedule within them.
+func (c *Comparison) runLimited(ctx context.Context) (out *outcome, none int, err error) {
 	l := c.o.OracleLimits
 	if l == (Limits{}) {
-		return nil, nil
+		return nil, 0, nil
 	}
-	params := map[string]float64{} // by the names of kale replay's flags
-	if l.AccumulatedLagMin > 0 {
-		params["oracle-lag"] = l.AccumulatedLagMin
-	}
-	if l.DowntimeMin > 0 {
-		params["oracle-downtime"] = l.DowntimeMin
-	}
-	out := &outcome{setting: Setting{Policy: "oracle within limits", Label: LabelBest, Params: params}, by: make([]Metrics, c.o.Seeds), trail: &Trail{}}
-	return out, c.parallel(ctx, "solving the oracle within limits", c.o.Seeds, func(seed int) error {
+	out = &outcome{setting: Setting{Policy: "oracle within limits", Label: LabelBest, Params: l.params()}, by: make([]Metrics, c.o.Seeds), trail: &Trail{}}
+	found := make([]bool, c.o.Seeds)
+	err = c.parallel(ctx, "solving the oracle within limits", c.o.Seeds, func(seed int) error {
 		var trail *Trail
 		if seed == 0 {
 			trail = out.trail
 		}
 		sum, ok := c.playLimited(uint64(seed), l, trail)
-		if !ok {
-			return fmt.Errorf("replay: the oracle finds no schedule within %s (minutes a day): allow more", formatParams(params))
-		}
-		out.by[seed] = sum.metrics(&c.fig)
+		out.by[seed], found[seed] = sum.metrics(&c.fig), ok
 		return nil
 	})
+	for _, ok := range found {
+		if !ok {
+			none++
+		}
+	}
+	return out, none, err
 }
 
 // runOracle solves and plays the cheapest schedule for every seed.
@@ -215,7 +221,7 @@ func (c *Comparison) report() *Report {
 	r := &Report{
 		Trace: c.course.Trace, Days: c.course.Days(), Seeds: c.o.Seeds, Bin: c.course.Bin.Seconds(), Coarse: c.course.Coarse, Scale: c.course.Scale,
 		Peak: c.course.Peak, From: parts[0].Start, To: last.Start.Add(last.Duration()), Rescale: "live", Min: c.j.Workers.Min, Max: c.j.Workers.Max,
-		MaxLag: c.j.SLO.MaxLag.Seconds(), Weights: c.o.Weights, course: c.course, policy: c.j.Autoscale.Policy, price: c.o.Price, gpus: c.fig.gpus,
+		MaxLag: c.j.SLO.MaxLag.Seconds(), Weights: c.fig.weights, losses: c.o.World.LossesPerDay > 0, course: c.course, policy: c.j.Autoscale.Policy, price: c.o.Price, gpus: c.fig.gpus,
 		model: func(w int) float64 { return c.capacity[w] },
 	}
 	if !c.o.World.Live {
@@ -238,11 +244,25 @@ func (r *Report) note() {
 	if n := len(r.course.Parts); n > 1 {
 		add("Gaps divide what is replayed into %d stretches; each begins without a backlog.", n)
 	}
+	if n, of := r.course.Filled(); n > 0 {
+		add("%s of the %s bins replayed (%.2g %%) are not in the trace: they lie on straight lines between their neighbours, and forecasts take them as missing.",
+			plan.Thousands(int64(n)), plan.Thousands(int64(of)), 100*float64(n)/float64(of))
+	}
+	if r.course.Fewer != "" {
+		add("%s", r.course.Fewer)
+	}
 	if r.short() {
 		add("Only %s of arrivals were replayed: figures a day are as if it went on like that for one, and say nothing of other hours.", r.length())
 	}
 	if why := r.boundless(); why != "" {
 		add("%s", why)
+	}
+	if p := r.lacking; p != nil {
+		seeds := ""
+		if r.Seeds > 1 {
+			seeds = fmt.Sprintf(", with %d of %d seeds", r.without, r.Seeds)
+		}
+		add("No schedule was found within %s (minutes a day)%s: the workers that train most, held from beginning to end, have more.", formatParams(p.Params), seeds)
 	}
 }
 

@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -136,14 +137,14 @@ func TestReport(t *testing.T) {
 	if !strings.HasPrefix(first, `Kale's "kale" would have held `) || !strings.Contains(first, "less than 28 workers all day (672), ") || !strings.HasSuffix(first, ".") {
 		t.Errorf("the first line: %s", first)
 	}
-	if err := WriteHTML(&page, r, monday, "1.2.3"); err != nil {
+	if err := WriteHTML(&page, r, "1.2.3"); err != nil {
 		t.Fatal(err)
 	}
 	html := page.String()
 	if strings.Contains(html, `<script>alert`) || !strings.Contains(html, "&lt;script&gt;alert") {
 		t.Error("a name became markup")
 	}
-	if !strings.Contains(html, "Written 2024-01-01 00:00 UTC by kale 1.2.3") || strings.Count(html, "<tr") != 1+2+len(r.Policies) {
+	if !strings.Contains(html, "Written by kale 1.2.3") || strings.Count(html, "<tr") != 1+2+len(r.Policies) {
 		t.Errorf("%d rows, or not who wrote it", strings.Count(html, "<tr"))
 	}
 	_, data, _ := strings.Cut(html, `id="data">`)
@@ -185,6 +186,7 @@ func TestHeadlineClaimsNoMoreThanIsKnown(t *testing.T) {
 		{1200, 70, 1, "; the cheapest schedule that there is holds 60.", "no bound"},
 		{1200, 50, 1, "; the oracle, which is no bound here, holds 60.", "cheapest schedule"},
 		{5, 70, 1, "; the oracle, which is no bound here, holds 60.", "cheapest schedule"},
+		{1200, 70, 0.5, "By 12h of arrivals", "1 seeds"},
 		{1200, 70, 2. / 1440, "By 2m of arrivals, reckoned up to a day: Kale's", "no bound"},
 	} {
 		k := row("kale", tt.kale)
@@ -197,6 +199,101 @@ func TestHeadlineClaimsNoMoreThanIsKnown(t *testing.T) {
 		}
 		if bound := !strings.Contains(tt.says, "no bound"); bound == strings.Contains(strings.Join(r.Notes, " "), "The oracle changes workers") {
 			t.Errorf("the notes: %q", r.Notes)
+		}
+	}
+}
+
+// An oracle that does not know which workers are lost is no bound, cheaper policies or none.
+func TestOracleWithLossesIsNoBound(t *testing.T) {
+	w := PaperRestart()
+	w.LossesPerDay = 30
+	c := week(t, 1, Options{World: w, Seeds: 1, Policies: []string{"static", "kale"}})
+	r, err := c.Run(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := r.Headline() + strings.Join(r.Notes, " ") + strings.Join(r.remarks(), " ")
+	for _, want := range []string{"the oracle, which is no bound here, holds", "plans without knowing which workers are lost, so that it is no bound", "every outage, but not which workers are lost;"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("it lacks %q: %s", want, all)
+		}
+	}
+}
+
+// Weights of nothing are such, and not those that hold where none are given.
+func TestWeightsOfNothing(t *testing.T) {
+	for _, tt := range []struct {
+		given *Weights
+		want  Weights
+	}{{nil, DefaultWeights()}, {&Weights{}, Weights{}}, {&Weights{Lag: 1}, Weights{Lag: 1}}} {
+		c := week(t, 1, Options{World: PaperRestart(), Seeds: 1, Weights: tt.given, Policies: []string{"follow"}})
+		sum, err := c.play(PaperSetting("follow"), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := sum.metrics(&c.fig)
+		if want := m.GPUHours + tt.want.Lag*m.AccumulatedLagMin + tt.want.Violation*m.ViolationPct*14.4; !near(m.Cost, want, 1e-9) || m.AccumulatedLagMin < 1 {
+			t.Errorf("weights %v: cost %g, want %g", tt.given, m.Cost, want)
+		}
+		if got := c.report().Weights; got != tt.want {
+			t.Errorf("the report says %v, want %v", got, tt.want)
+		}
+	}
+}
+
+// The paper's figures stand beside those of its settings, and nowhere else; with one seed there are no intervals, and one is one.
+func TestTables(t *testing.T) {
+	c := week(t, 1, Options{World: PaperRestart(), Seeds: 1, Policies: []string{"static", "hpa", "kale", "flink"}})
+	r, err := c.Run(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text, page, again bytes.Buffer
+	if err := errors.Join(WriteText(&text, r), WriteHTML(&page, r, ""), WriteHTML(&again, r, "")); err != nil {
+		t.Fatal(err)
+	}
+	if page.String() != again.String() {
+		t.Error("the same report gave two pages")
+	}
+	_, table, ok := strings.Cut(text.String(), "Beside Table 3")
+	table, _, _ = strings.Cut(table, "\n\n")
+	lines := strings.Split(table, "\n")
+	if !ok || len(lines) != 1+1+3 || strings.Contains(table, "flink") || strings.Contains(table, "as in the job") {
+		t.Fatalf("the table beside the paper's:\n%s", text.String())
+	}
+	var theirs []string
+	for i, f := range strings.Fields(lines[3]) { // hpa [code] ours theirs ours theirs …
+		if i >= 3 && i%2 == 1 {
+			theirs = append(theirs, f)
+		}
+	}
+	if diff := cmp.Diff([]string{"268", "19.57", "7151", "163", "27", "95.1"}, theirs); diff != "" {
+		t.Errorf("of HPA in Table 3: %s", diff)
+	}
+	for name, form := range map[string]string{"text": text.String(), "page": page.String()} {
+		for _, want := range []string{"lag p50", "lag p99", "lag max", "AUC %", "held %", "busy %", "weigh every record alike", "95.3 without lag", "Beside Table 3", "1 seed"} {
+			if !strings.Contains(form, want) {
+				t.Errorf("the %s lacks %q", name, want)
+			}
+		}
+		if strings.Contains(form, "±") || strings.Contains(form, "1 seeds") {
+			t.Errorf("the %s has an interval of one seed, or \"1 seeds\"", name)
+		}
+	}
+	r.Trace = "mine.csv"
+	text.Reset()
+	if err := WriteText(&text, r); err != nil || strings.Contains(text.String(), "Table 3") {
+		t.Errorf("the paper's figures stand beside those of another trace (%v)", err)
+	}
+}
+
+// Numbers are told as people do.
+func TestFactsOfFew(t *testing.T) {
+	r := Report{Min: 1, Max: 1, Seeds: 1, Days: 10. / 1440, ShareAtMin: 0.001, Rescale: "live", gpus: 1, course: &Course{}}
+	all := strings.Join(append(r.facts(), r.remarks()...), ", ")
+	for _, want := range []string{", 10m, ", ", 1 worker, ", ", 1 seed, ", "For less than 1 % of the time 1 worker is enough."} {
+		if !strings.Contains(all, want) {
+			t.Errorf("it lacks %q: %s", want, all)
 		}
 	}
 }

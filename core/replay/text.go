@@ -12,9 +12,15 @@ func WriteText(w io.Writer, r *Report) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n%s: %s\n", r.Headline(), r.Trace, strings.Join(r.facts(), ", "))
 	for _, g := range r.groups() {
-		fmt.Fprintf(&b, "\n%s, a day:\n", g.title)
-		if err := r.writeTable(&b, g); err != nil {
-			return err
+		sheets := []sheet{r.narrow(g), r.detailed(g)}
+		if s, ok := r.beside(g); ok {
+			sheets = append(sheets, s)
+		}
+		for i, s := range sheets {
+			fmt.Fprintf(&b, "\n%s:\n", s.Title)
+			if err := s.write(&b, i == 0); err != nil {
+				return err
+			}
 		}
 	}
 	fmt.Fprintln(&b)
@@ -25,68 +31,27 @@ func WriteText(w io.Writer, r *Report) error {
 	return err
 }
 
-// writeTable writes one table, the oracle first.
-func (r *Report) writeTable(b *strings.Builder, g group) error {
-	rows := append(r.oracles(), g.rows...)
-	width := 0
-	for _, p := range rows {
-		width = max(width, len(r.title(p)))
+// write writes a table, and below it, if they are wanted, the settings of its rows.
+func (s sheet) write(b *strings.Builder, settings bool) error {
+	width := len("policy")
+	for _, row := range s.Rows {
+		width = max(width, len(row.Name))
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	line := func(cells []string) { fmt.Fprintln(t, strings.Join(cells, "\t")+"\t") }
-	line(append([]string{fmt.Sprintf("  %-*s", width, "policy")}, r.head(g)...))
-	for _, p := range rows {
-		line(append([]string{fmt.Sprintf("  %-*s", width, r.title(p))}, r.cells(p, g)...))
+	line := func(name string, cells []string) {
+		fmt.Fprintf(t, "  %-*s\t%s\t\n", width, name, strings.Join(cells, "\t"))
+	}
+	line("policy", s.Head)
+	for _, row := range s.Rows {
+		line(row.Name, row.Cells)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for _, p := range rows {
-		if len(p.Params) > 0 {
-			fmt.Fprintf(b, "  %s: %s\n", p.Name, formatParams(p.Params))
+	for _, row := range s.Rows {
+		if settings && row.Params != "" {
+			fmt.Fprintf(b, "  %s: %s\n", row.Name, row.Params)
 		}
 	}
 	return nil
-}
-
-// title names a row; the job's own policy may be there twice.
-func (r *Report) title(p Row) string {
-	if p.Setting == LabelDefault && PaperSetting(p.Name).Label != LabelDefault {
-		return p.Name + " as in the job"
-	}
-	return name(p)
-}
-
-func (r *Report) head(g group) []string {
-	head := []string{"GPU-h", "over %", "acc. lag", "down", "rescales", "lag p99", "max", "busy %", "cost", "±", "x oracle"}
-	if r.floored() {
-		head = append(head, "above min")
-	}
-	if g.paper {
-		head = append(head, "paper: GPU-h", "rescales")
-	}
-	return head
-}
-
-func (r *Report) cells(p Row, g group) []string {
-	out := []string{
-		fmt.Sprintf("%.1f", p.GPUHours), fmt.Sprintf("%.2f", p.ViolationPct), fmt.Sprintf("%.0f", p.AccumulatedLagMin), fmt.Sprintf("%.0f", p.DowntimeMin),
-		fmt.Sprintf("%.1f", p.Rescales), short(p.LagP99), short(p.LagMax), fmt.Sprintf("%.0f", p.GPUBusyPct), fmt.Sprintf("%.1f", p.Cost), fmt.Sprintf("%.1f", p.CI95.Cost),
-		fmt.Sprintf("%.3f", p.CostRatioOracle),
-	}
-	if r.floored() {
-		above := "-"
-		if p.CostAboveFloorRatioOracle > 0 {
-			above = fmt.Sprintf("%.3f", p.CostAboveFloorRatioOracle)
-		}
-		out = append(out, above)
-	}
-	if g.paper {
-		hours, rescales := "", ""
-		if t, ok := published[p.Name]; ok {
-			hours, rescales = fmt.Sprintf("%.0f", t.GPUHours), fmt.Sprintf("%.0f", t.Rescales)
-		}
-		out = append(out, hours, rescales)
-	}
-	return out
 }

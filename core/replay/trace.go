@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/forecast"
 )
@@ -41,6 +42,8 @@ type Course struct {
 	NoPast bool
 	// Notes are the trace's.
 	Notes []string
+	// Fewer says why fewer days are replayed than could be wanted; "": they are not.
+	Fewer string
 }
 
 // Part is a stretch of a course without a gap. Its backlog starts at nothing.
@@ -49,6 +52,8 @@ type Part struct {
 	// Rates are the arrivals in bins of Step, samples/s.
 	Step  time.Duration
 	Rates []float64
+	// Filled says which of them the trace has not: a straight line bridges them.
+	Filled []bool
 	// History is what is measured, from the beginning of the trace to the end of the part, in bins of forecast.interval, unknown where the trace is; bin
 	// First is the first of the part.
 	History forecast.Series
@@ -65,6 +70,21 @@ func (c *Course) Days() float64 {
 		d += p.Duration()
 	}
 	return d.Hours() / 24
+}
+
+// Filled is how many bins of the trace are bridged in what is replayed, and of how many.
+func (c *Course) Filled() (bridged, of int) {
+	for _, p := range c.Parts {
+		n := 0
+		for _, filled := range p.Filled {
+			if filled {
+				n++
+			}
+		}
+		bridged += int(time.Duration(n) * p.Step / c.Bin)
+		of += int(p.Duration() / c.Bin)
+	}
+	return bridged, of
 }
 
 // Forecasts is how many forecasts a replay makes where each holds for so many bins of forecast.interval.
@@ -121,7 +141,7 @@ func NewCourse(tr Trace, o CourseOptions) (*Course, error) {
 		return nil, fmt.Errorf("trace %s: bins of %v do not divide a day", tr.Name, tr.Step)
 	}
 	chosen, whole := choose(stretches(rates), perDay, o, tr.Step)
-	c := &Course{Trace: tr.Name, Bin: tr.Step, Coarse: tr.Step > CoarseBin, Scale: 1, NoPast: whole, Notes: tr.Notes}
+	c := &Course{Trace: tr.Name, Bin: tr.Step, Coarse: tr.Step > CoarseBin, Scale: 1, NoPast: whole, Fewer: fewer(tr, stretches(rates), chosen, perDay, o), Notes: tr.Notes}
 	measured := append([]float64(nil), rates...) // what was bridged was not measured
 	for i := range measured {
 		if bridged[i] {
@@ -135,7 +155,10 @@ func NewCourse(tr Trace, o CourseOptions) (*Course, error) {
 	if err := c.scaleTo(o.ScaleTo, rates, measured, chosen); err != nil {
 		return nil, err
 	}
-	return c, c.cut(tr, step, rates, measured, chosen, o)
+	if n := int(tr.Step / step); n > 1 {
+		bridged = repeated(bridged, n)
+	}
+	return c, c.cut(tr, step, rates, measured, bridged, chosen, o)
 }
 
 // scaleTo multiplies all rates so that the highest of the chosen ones is peak; 0 leaves them as they are.
@@ -230,6 +253,49 @@ func choose(runs []stretch, perDay int, o CourseOptions, step time.Duration) (ch
 	return runs[len(runs)-1:], true
 }
 
+// fewer says why less was chosen than was asked for, or than there would be without gaps; "": it was not.
+func fewer(tr Trace, runs, chosen []stretch, perDay int, o CourseOptions) string {
+	total := func(runs []stretch) (n int) {
+		for _, r := range runs {
+			n += r.to - r.from
+		}
+		return n
+	}
+	got := total(chosen)
+	span := func(bins int) string { return days(float64(bins) / float64(perDay)) }
+	if got < perDay {
+		span = func(bins int) string { return job.Length(time.Duration(bins) * tr.Step) }
+	}
+	first, last := runs[0].from, runs[len(runs)-1].to
+	unbroken, _ := choose([]stretch{{first, last}}, perDay, o, tr.Step)
+	wanted := "not " + days(float64(total(unbroken))/float64(perDay))
+	if o.Days > 0 {
+		wanted = "not the " + days(float64(o.Days)) + " asked for"
+	}
+	switch {
+	case got < total(unbroken):
+		longest := stretch{}
+		for k := 1; k < len(runs); k++ {
+			if g := (stretch{runs[k-1].to, runs[k].from}); g.to-g.from > longest.to-longest.from {
+				longest = g
+			}
+		}
+		which := fmt.Sprintf("there is a gap of %s", job.Length(time.Duration(longest.to-longest.from)*tr.Step))
+		if n := len(runs) - 1; n > 1 {
+			which = fmt.Sprintf("there are %d gaps, the longest of %s", n, job.Length(time.Duration(longest.to-longest.from)*tr.Step))
+		}
+		return fmt.Sprintf("Taken of the trace: %s, and %s: whole days are taken from what has no gap, and %s, at %s UTC.",
+			span(got), wanted, which, tr.Start.Add(time.Duration(longest.from)*tr.Step).UTC().Format("2006-01-02 15:04"))
+	case o.Days > 0 && got >= perDay && got < o.Days*perDay:
+		why := "it holds no more whole days"
+		if past := int(o.Past / tr.Step); past > 0 && last-first-past < o.Days*perDay && last-first >= o.Days*perDay {
+			why = "forecasts need the " + job.Length(o.Past) + " before"
+		}
+		return fmt.Sprintf("Taken of the trace: %s, and %s: %s.", span(got), wanted, why)
+	}
+	return ""
+}
+
 // refine divides bins that are longer than what is measured into such, the coarse ones with noise.
 func (c *Course) refine(tr Trace, rates, measured []float64, chosen []stretch, o CourseOptions) (fine, known []float64, step time.Duration, err error) {
 	if tr.Step <= o.Interval {
@@ -250,7 +316,7 @@ func (c *Course) refine(tr Trace, rates, measured []float64, chosen []stretch, o
 }
 
 // cut makes the parts of a course.
-func (c *Course) cut(tr Trace, step time.Duration, rates, measured []float64, chosen []stretch, o CourseOptions) error {
+func (c *Course) cut(tr Trace, step time.Duration, rates, measured []float64, filled []bool, chosen []stretch, o CourseOptions) error {
 	group := int(o.Interval / step)
 	if o.Interval%step != 0 {
 		return fmt.Errorf("trace %s: forecast.interval = %v is not a whole number of its bins of %v", tr.Name, o.Interval, step)
@@ -266,15 +332,15 @@ func (c *Course) cut(tr Trace, step time.Duration, rates, measured []float64, ch
 			}
 			history.Values = append(history.Values, sum/float64(group))
 		}
-		c.Parts = append(c.Parts, Part{Start: tr.Start.Add(time.Duration(s.from) * step), Step: step, Rates: rates[s.from:s.to], History: history, First: (s.from - skip) / group})
+		c.Parts = append(c.Parts, Part{Start: tr.Start.Add(time.Duration(s.from) * step), Step: step, Rates: rates[s.from:s.to], Filled: filled[s.from:s.to], History: history, First: (s.from - skip) / group})
 	}
 	return nil
 }
 
 // repeated gives each bin n times.
-func repeated(rates []float64, n int) []float64 {
-	out := make([]float64, 0, n*len(rates))
-	for _, r := range rates {
+func repeated[T any](bins []T, n int) []T {
+	out := make([]T, 0, n*len(bins))
+	for _, r := range bins {
 		for range n {
 			out = append(out, r)
 		}

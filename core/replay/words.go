@@ -16,9 +16,9 @@ func (r *Report) Headline() string {
 	}
 	all := float64(r.Max) * r.gpus * 24
 	saved := 100 * (1 - k.GPUHours/all)
-	text := fmt.Sprintf("Kale's %q would have held %.0f GPU-hours a day, %.0f %% less than %d workers all day (%.0f)", k.Name, k.GPUHours, saved, r.Max, all)
+	text := fmt.Sprintf("Kale's %q would have held %.0f GPU-hours a day, %.0f %% less than %s all day (%.0f)", k.Name, k.GPUHours, saved, job.Count(r.Max, "worker"), all)
 	if saved < 0.5 {
-		text = fmt.Sprintf("Kale's %q would have held %.0f GPU-hours a day, as many as %d workers all day", k.Name, k.GPUHours, r.Max)
+		text = fmt.Sprintf("Kale's %q would have held %.0f GPU-hours a day, as many as %s all day", k.Name, k.GPUHours, job.Count(r.Max, "worker"))
 	}
 	if r.price > 0 {
 		text += fmt.Sprintf(", %s a day saved", money(r.price*(all-k.GPUHours)))
@@ -47,6 +47,9 @@ func (r *Report) Headline() string {
 
 // boundless says why the oracle's is not the cheapest schedule that there is; "": it is.
 func (r *Report) boundless() string {
+	if r.losses {
+		return "The oracle plans without knowing which workers are lost, so that it is no bound."
+	}
 	const why = "The oracle changes workers, and looks at the lag, at whole minutes: %s, so that it is no bound."
 	if r.MaxLag < 60 {
 		return fmt.Sprintf(why, "an objective of "+job.FormatDuration(time.Duration(r.MaxLag*1e9))+" is kept or broken within one")
@@ -85,7 +88,7 @@ func (r *Report) ours() *Row {
 // oracles are the rows of the cheapest schedules.
 func (r *Report) oracles() []Row {
 	var out []Row
-	for _, p := range []*Row{r.Oracle, r.Blind, r.Limited} {
+	for _, p := range []*Row{r.Oracle, r.Blind, r.Limited, r.lacking} {
 		if p != nil {
 			out = append(out, *p)
 		}
@@ -124,19 +127,44 @@ func (r *Report) facts() []string {
 	if r.Scale != 1 {
 		peak += fmt.Sprintf(" (the trace x %.3g)", r.Scale)
 	}
+	long, workers := days(r.Days), fmt.Sprintf("%d to %d workers", r.Min, r.Max)
+	if r.short() {
+		long = r.length()
+	}
+	if r.Min == r.Max {
+		workers = job.Count(r.Max, "worker")
+	}
 	return []string{
 		fmt.Sprintf("%s to %s", r.From.UTC().Format("2006-01-02 15:04"), r.To.UTC().Format("2006-01-02 15:04")),
-		days(r.Days), bins, peak, fmt.Sprintf("%d to %d workers", r.Min, r.Max), rescale, fmt.Sprintf("%d seeds", r.Seeds),
+		long, bins, peak, workers, rescale, job.Count(r.Seeds, "seed"),
 	}
 }
 
 // remarks are what a reader has to know about the figures.
 func (r *Report) remarks() []string {
-	out := []string{fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day. The oracle knows the trace and every outage; the blind oracle the mean of the hour around each minute, the mean outage, and the lag as it goes.",
-		r.Weights.Lag, r.Weights.Violation)}
+	knows := "The oracle knows the trace and every outage"
+	if r.losses {
+		knows += ", but not which workers are lost"
+	}
+	auc := "AUC % is that of a click model (Kale §2.2) at the records' lags, of what it is without lag"
+	if r.comparable() {
+		auc += "; the paper's is a share of something that it does not tell (95.3 without lag): hold differences against it, not levels"
+	}
+	out := []string{
+		fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day. %s; the blind oracle the mean of the hour around each minute, the mean outage, and the lag as it goes.",
+			r.Weights.Lag, r.Weights.Violation, knows),
+		"Acc. lag and over are of the oldest untrained record at the end of each minute; p50, p99 and AUC weigh every record alike. " + auc + ". Held % is of the GPUs of workers.max, busy % of those held.",
+	}
 	fluid := fmt.Sprintf("Fluid bound: %.1f GPU-hours a day (the smallest sufficient number of workers at every moment, rescales free and instant).", r.FluidGPUHours)
 	if r.ShareAtMin > 0 {
-		fluid += fmt.Sprintf(" For %.0f %% of the time %d workers are enough.", 100*r.ShareAtMin, r.Min)
+		share, enough := fmt.Sprintf("%.0f %%", 100*r.ShareAtMin), job.Count(r.Min, "worker")+" are enough"
+		if r.ShareAtMin < 0.005 {
+			share = "less than 1 %"
+		}
+		if r.Min == 1 {
+			enough = "1 worker is enough"
+		}
+		fluid += fmt.Sprintf(" For %s of the time %s.", share, enough)
 		if r.floored() {
 			fluid += " \"above min\" is x oracle without the GPU-hours of these."
 		}
@@ -146,6 +174,14 @@ func (r *Report) remarks() []string {
 
 // floored says that much of the cost is that of workers.min, so that ratios without it tell more.
 func (r *Report) floored() bool { return r.ShareAtMin >= 0.05 }
+
+// title names a row; the job's own policy may be there twice.
+func (r *Report) title(p Row) string {
+	if p.Setting == LabelDefault && PaperSetting(p.Name).Label != LabelDefault {
+		return p.Name + " as in the job"
+	}
+	return name(p)
+}
 
 func name(p Row) string {
 	if p.Mark == "" {
