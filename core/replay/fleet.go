@@ -59,6 +59,7 @@ type member struct {
 	by     *policyDecider
 	minute float64
 	now    pool.Job // as the pool sees it
+	wait   pool.Wait
 	obs    plan.Observation
 	d      plan.Decision
 }
@@ -68,6 +69,9 @@ const MostJobs = 10_000
 
 // fleetTick is the time between the rounds of a fleet, s: all its jobs decide in the same.
 const fleetTick = 60
+
+// fleetPatience is the pool's, as where a pool file does not say it.
+const fleetPatience = time.Hour
 
 // Fleet replays jobs that share a pool, or have each its own part of it, through one day, with the code that decides live: plan, core/pool and, where that
 // gives less, plan again. Each job knows its own future but for ForecastNoise.
@@ -273,6 +277,7 @@ func (f *fleet) round(t float64) {
 		if asked > f.o.GPUs { // else all get what they ask for, whatever it is worth
 			m.now.Worth, m.now.Move = plan.Worth(m.obs, m.now.Ask), core.PoolMove(m.obs, m.now.GPUs, m.w.Drain.To)
 		}
+		m.wait.Tell(&m.now, m.obs.Now, fleetPatience)
 		jobs[i] = m.now
 	}
 	if asked > f.o.GPUs {
@@ -281,6 +286,7 @@ func (f *fleet) round(t float64) {
 	d := pool.Divide(f.o.GPUs, jobs)
 	for i, m := range f.members {
 		sh := &core.PoolShare{Pool: "fleet", Size: d.Size, Held: d.Held, Free: d.Free, Share: d.Shares[i]}
+		m.wait = m.wait.After(sh.Share, m.obs.Now, fleetPatience, m.obs.JoinTime.Value+m.obs.RescaleCost.Value+m.w.Drain.To)
 		_, m.d = sh.Within(m.by.policy.Again, m.obs, m.d)
 		if m.d.Target < m.target && sh.Short() > 0 {
 			f.preempted += m.target - m.d.Target
