@@ -142,6 +142,17 @@ func (p *Pool) spare(name string) bool {
 	return true
 }
 
+// leave says that nobody decides for a job any more, if the pool knows it: it wants no more than what it holds, which counts still.
+func (p *Pool) leave(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.IndexFunc(p.jobs, func(j pool.Job) bool { return j.Name == name }); i >= 0 {
+		j := &p.jobs[i]
+		j.Ask, p.stale = j.Staying, true
+		pool.Wait{}.Tell(j, time.Time{}, 0)
+	}
+}
+
 // joinPool makes the job known to its pool, with what its state says that it holds. A job without a state may run all the same: that is not known before
 // it was looked at.
 func (s *Scheduler) joinPool(known bool) {

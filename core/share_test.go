@@ -565,3 +565,38 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 		t.Errorf("%d are held or promised", held)
 	}
 }
+
+// Whose scheduler has ended has no turn before the others, and wants no more than what it holds, which counts still.
+func TestWhoHasNoSchedulerLeavesItsTurn(t *testing.T) {
+	rules, _, diags := job.ParsePool([]byte("pool \"main\" {\n  gpus = 5\n}\n"), "pool.hcl")
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	p, now := NewPool(rules), time.Now()
+	for i, name := range []string{"a", "b", "c"} {
+		p.tell(name, func(j *pool.Job) {
+			j.Ask, j.Limit, j.GPUs, j.Guarantee, j.Staying = 3, 4, 1, 1, 1
+			if name == "a" {
+				j.Priority = 10
+				return
+			}
+			pool.Wait{Since: now.Add(time.Duration(i)*time.Minute - 2*rules.Patience)}.Tell(j, now, rules.Patience)
+		})
+	}
+	if !p.share("b").OnTurn || p.share("c").OnTurn {
+		t.Errorf("b has waited longest: %+v, %+v", p.share("b"), p.share("c"))
+	}
+	p.leave("b")
+	p.leave("nobody")
+	if b, c := p.share("b"), p.share("c"); b.OnTurn || b.Goal != 1 || b.Ask != 1 || b.Held != 3 || !c.OnTurn || c.Goal != 2 {
+		t.Errorf("without b's scheduler: %+v, %+v", b, c)
+	}
+	// A turn ends by the clock of any job.
+	p.tell("b", func(j *pool.Job) { j.Ask, j.Since, j.Turn = 3, now, now.Add(time.Minute) })
+	if !p.share("b").OnTurn {
+		t.Errorf("b is in its turn: %+v", p.share("b"))
+	}
+	if c := p.ask("c", now.Add(2*time.Minute), 3, func(*pool.Job) {}); !c.OnTurn || p.share("b").OnTurn {
+		t.Errorf("b's turn is over: %+v", p.share("b"))
+	}
+}

@@ -49,7 +49,7 @@ a topic: kafka://host:9092/topic. Without -job the reference job is replayed (2 
 and the trace's peak is scaled to what 28 workers train.
 
 With -jobs a fleet shares one pool of GPUs for a day, and stands beside the same fleet in parts of its own: jobs like -job, whose days begin
-in three parts of the world and whose peaks need 2 to 16 workers.`,
+in three parts of the world and whose peaks need 2 to 16 workers. The parts are equal: it says how many jobs need more than theirs.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.Flags()); err != nil {

@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/replay"
 )
 
@@ -47,6 +49,13 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	tr, err := a.replayedTrace(cmd.Context(), f, j)
 	if err != nil {
 		return err
+	}
+	span, err := replay.FleetSpan(j, tr)
+	if err != nil {
+		return err
+	}
+	if span < 24*time.Hour {
+		a.advise("%s has no whole day without a gap: the fleet is replayed for %s, and GPU-h and cost are scaled up to a day\n", tr.Name, job.FormatDuration(span))
 	}
 	seeds := f.seeds
 	if !cmd.Flags().Changed("seeds") {

@@ -141,20 +141,16 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 	if o.Partitioned {
 		limit = min(limit, o.GPUs/o.Jobs/j.PoolGPUs())
 	}
-	course, err := NewCourse(tr, CourseOptions{Days: 1, Interval: j.Forecast.Interval})
+	day, err := fleetDay(base, tr)
 	if err != nil {
 		return nil, err
 	}
-	if len(course.Parts) != 1 || course.Parts[0].Step != time.Minute {
-		return nil, errors.New("replay: a fleet needs a day of minutes without a gap")
-	}
-	day := course.Parts[0]
 	model := core.Prior(&j)
 	var out []*member
 	for i := range o.Jobs {
-		c := chance{seed: o.Seed*1_000_003 + uint64(i)}
+		c := o.chance(i)
 		shift := int(c.bits(drawFleet, 0, 0)%3)*480 + int(c.uniform(drawFleet, 0, 1)*60)
-		peak := model.Throughput(2+int(c.uniform(drawFleet, 0, 2)*15), j.Servers.Count)
+		peak := model.Throughput(peakWorkers(c), j.Servers.Count)
 		own := j
 		own.Name = fmt.Sprintf("job-%05d", i)
 		own.Workers.Max = limit
@@ -179,6 +175,50 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 		out = append(out, m)
 	}
 	return out, nil
+}
+
+// fleetDay is the last day of a trace without a gap, or what there is of one.
+func fleetDay(base *job.Job, tr Trace) (Part, error) {
+	course, err := NewCourse(tr, CourseOptions{Days: 1, Interval: base.Forecast.Interval})
+	if err != nil {
+		return Part{}, err
+	}
+	if len(course.Parts) != 1 || course.Parts[0].Step != time.Minute {
+		return Part{}, errors.New("replay: a fleet needs a day of minutes without a gap")
+	}
+	return course.Parts[0], nil
+}
+
+// FleetSpan is how much of a day a fleet is replayed for.
+func FleetSpan(base *job.Job, tr Trace) (time.Duration, error) {
+	p, err := fleetDay(base, tr)
+	if err != nil {
+		return 0, err
+	}
+	return p.Duration(), nil
+}
+
+// chance draws for the i-th job.
+func (o *FleetOptions) chance(i int) chance { return chance{seed: o.Seed*1_000_003 + uint64(i)} }
+
+// The peaks of a fleet's jobs need so many workers.
+const leastPeak, mostPeak = 2, 16
+
+// peakWorkers is how many workers a job needs at its peak.
+func peakWorkers(c chance) int {
+	return leastPeak + int(c.uniform(drawFleet, 0, 2)*(mostPeak-leastPeak+1))
+}
+
+// peaks are how many jobs need more at their peaks than an equal part of the GPUs, and how many GPUs all peaks take together.
+func (o *FleetOptions) peaks(base *job.Job) (cramped, gpus int) {
+	for i := range o.Jobs {
+		peak := peakWorkers(o.chance(i)) * base.PoolGPUs()
+		gpus += peak
+		if peak > o.GPUs/o.Jobs {
+			cramped++
+		}
+	}
+	return cramped, gpus
 }
 
 // shifted is a day that begins so many minutes later in itself, and whose peak is so high. Its past is the day before, which was the same.
