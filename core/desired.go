@@ -7,6 +7,7 @@ import (
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/pool"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/estimator"
 )
@@ -59,6 +60,8 @@ type desired struct {
 	// Policy is the policy's own state.
 	Policy json.RawMessage `json:"policy,omitempty"`
 	Gate   json.RawMessage `json:"gate,omitempty"`
+	// PoolWait is how long the job has waited for more than its pool guarantees it, and its turn.
+	PoolWait pool.Wait `json:"pool_wait,omitzero"`
 	// Retraining is what is known of forecast models that were trained anew; nil: nothing.
 	Retraining *retraining `json:"retraining,omitempty"`
 	// Throughput is what the throughput model has learnt.

@@ -449,6 +449,9 @@ func (s *Scheduler) saveJobFile() error {
 
 // Close releases what Open took. What runs goes on.
 func (s *Scheduler) Close() error {
+	if s.opt.Pool != nil {
+		s.opt.Pool.leave(s.job.Name)
+	}
 	if s.foresee != nil {
 		s.foresee.close()
 	}

@@ -14,14 +14,14 @@ import (
 )
 
 // Pool is a pool of GPUs that the schedulers of one process share: each decision passes through it. It keeps nothing on disk: what must survive a
-// restart, the jobs' targets, is in their own states, and counts from Open on. It is safe for concurrent use; its lock is never held while anything else is.
+// restart, the jobs' targets and how long they have waited, is in their own states, and counts from Open on. It is safe for concurrent use; its lock is never held while anything else is.
 type Pool struct {
 	rules *job.Pool
 
 	mu    sync.Mutex
 	jobs  []pool.Job
-	last  pool.Division
-	stale bool // last is of before the last change
+	last  []pool.Division // by type
+	stale bool            // last is of before the last change
 }
 
 // NewPool makes the pool of a pool file. Every job that shares it must be opened with it before any of them is run.
@@ -34,7 +34,7 @@ func (p *Pool) Names(name string) bool {
 
 // PoolShare is what a pool gives to a job, and why.
 type PoolShare struct {
-	// Pool is its name; Size, Held and Free are GPUs, as in [pool.Division].
+	// Pool is its name; Size, Held and Free are GPUs of the job's type, as in [pool.Division].
 	Pool string `json:"pool"`
 	Size int    `json:"size"`
 	Held int    `json:"held"`
@@ -46,7 +46,24 @@ type PoolShare struct {
 
 // String is the share for people.
 func (p *PoolShare) String() string {
-	return fmt.Sprintf("%q, %d of %s in use: %s %s", p.Pool, p.Held, job.Count(p.Size, "GPU"), p.Job.Name, p.Why)
+	return fmt.Sprintf("%q, %s: %s %s", p.Pool, p.use(), p.Job.Name, p.Why)
+}
+
+// use says how much of the pool is in use or, where it has types, of the job's.
+func (p *PoolShare) use() string {
+	unit := "GPU"
+	if p.Type != "" {
+		unit = p.Type + " GPU"
+	}
+	return fmt.Sprintf("%d of %s in use", p.Held, job.Count(p.Size, unit))
+}
+
+// Called names the pool, and the type of the job's GPUs where it has types, for the middle of a sentence.
+func (p *PoolShare) Called() string {
+	if p.Type == "" {
+		return fmt.Sprintf("pool %q", p.Pool)
+	}
+	return fmt.Sprintf("pool %q (%s)", p.Pool, p.Type)
 }
 
 // tell changes what the pool knows of a job, which is new to it or not.
@@ -72,21 +89,38 @@ func (p *Pool) share(name string) *PoolShare {
 // shareOf is share with p.mu held.
 func (p *Pool) shareOf(name string) *PoolShare {
 	if p.stale {
-		p.last, p.stale = pool.Divide(p.rules.GPUs, p.jobs), false
+		p.last, p.stale = pool.DivideTypes(p.types(), p.jobs), false
 	}
-	d := p.last
-	i := slices.IndexFunc(d.Shares, func(s pool.Share) bool { return s.Name == name })
-	if i < 0 {
-		panic("core: job " + name + " is not in its pool")
+	for _, d := range p.last {
+		if i := slices.IndexFunc(d.Shares, func(s pool.Share) bool { return s.Name == name }); i >= 0 {
+			return &PoolShare{Pool: p.rules.Name, Size: d.Size, Held: d.Held, Free: d.Free, Share: d.Shares[i], Why: d.Words(i)}
+		}
 	}
-	return &PoolShare{Pool: p.rules.Name, Size: d.Size, Held: d.Held, Free: d.Free, Share: d.Shares[i], Why: d.Words(i)}
+	panic("core: job " + name + " is not in its pool")
 }
 
-// ask says what a job may have that asks for something, and puts so much of it aside, up to target, that nobody else is promised the same.
-func (p *Pool) ask(name string, target int, change func(*pool.Job)) *PoolShare {
+// types are the GPUs of the pool, by type.
+func (p *Pool) types() []pool.Type {
+	if len(p.rules.Types) == 0 {
+		return []pool.Type{{GPUs: p.rules.GPUs}}
+	}
+	out := make([]pool.Type, len(p.rules.Types))
+	for i, t := range p.rules.Types {
+		out[i] = pool.Type{Name: t.Name, GPUs: t.GPUs}
+	}
+	return out
+}
+
+// ask says what a job may have at now that asks for something, and puts so much of it aside, up to target, that nobody else is promised the same.
+func (p *Pool) ask(name string, now time.Time, target int, change func(*pool.Job)) *PoolShare {
 	p.tell(name, change)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	for i := range p.jobs { // a turn ends though the scheduler of its job may be gone
+		if j := &p.jobs[i]; !j.Turn.IsZero() && !now.Before(j.Turn) {
+			j.Turn, p.stale = time.Time{}, true
+		}
+	}
 	s := p.shareOf(name)
 	if take := min(s.May, target); take > s.Staying {
 		i := slices.IndexFunc(p.jobs, func(j pool.Job) bool { return j.Name == name })
@@ -108,13 +142,30 @@ func (p *Pool) spare(name string) bool {
 	return true
 }
 
+// leave says that nobody decides for a job any more, if the pool knows it: it wants no more than what it holds, which counts still.
+func (p *Pool) leave(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if i := slices.IndexFunc(p.jobs, func(j pool.Job) bool { return j.Name == name }); i >= 0 {
+		j := &p.jobs[i]
+		j.Ask, p.stale = j.Staying, true
+		pool.Wait{}.Tell(j, time.Time{}, 0)
+	}
+}
+
 // joinPool makes the job known to its pool, with what its state says that it holds. A job without a state may run all the same: that is not known before
 // it was looked at.
 func (s *Scheduler) joinPool(known bool) {
 	if s.opt.Pool == nil {
 		return
 	}
-	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) { j.Unknown = !known })
+	if s.want.Target == 0 { // it was stopped since, and did not wait
+		s.want.PoolWait = pool.Wait{}
+	}
+	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) {
+		j.Unknown = !known
+		s.want.PoolWait.Tell(j, time.Now(), s.opt.Pool.rules.Patience)
+	})
 	s.tellPool()
 }
 
@@ -126,7 +177,8 @@ func (s *Scheduler) tellPool() {
 	of := s.opt.Pool.rules.Of(s.job)
 	looked := s.seen != nil && s.seen.listErr == nil && s.seen.complete
 	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) {
-		j.Priority, j.Guarantee, j.Limit, j.GPUs = of.Priority, of.Guarantee, of.Limit, s.job.PoolGPUs()
+		j.Type, j.Priority, j.Weight = of.Type, of.Priority, of.Weight
+		j.Guarantee, j.Limit, j.GPUs = of.Guarantee, of.Limit, s.job.PoolGPUs()
 		j.Staying, j.Leaving = s.holds(looked)
 		j.Unknown = j.Unknown && !looked
 		j.Ask = max(j.Ask, j.Staying) // until it asks for less
@@ -191,8 +243,9 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 	if s.opt.Pool == nil {
 		return obs, d, nil
 	}
-	sh := s.opt.Pool.ask(s.job.Name, d.Target, s.wish(obs, d))
+	sh := s.opt.Pool.ask(s.job.Name, obs.Now, d.Target, s.wish(obs, d))
 	s.may = sh.May
+	s.keepWait(obs, sh)
 	obs, d = sh.Within(s.policy.Decide, obs, d)
 	return obs, d, sh
 }
@@ -205,7 +258,16 @@ func (s *Scheduler) wish(obs plan.Observation, d plan.Decision) func(*pool.Job) 
 			j.Worth = plan.Worth(obs, j.Ask)
 		}
 		j.Move = PoolMove(obs, j.GPUs, measured(s.want.Drains, assumedDrain).Value)
+		s.want.PoolWait.Tell(j, obs.Now, s.opt.Pool.rules.Patience)
 	}
+}
+
+// keepWait remembers since when the job has no more than its guarantee and wants more, and until when its turn lasts. It is saved with the decision.
+func (s *Scheduler) keepWait(obs plan.Observation, sh *PoolShare) {
+	rules := s.opt.Pool.rules
+	move := obs.JoinTime.Value + obs.RescaleCost.Value + measured(s.want.Drains, assumedDrain).Value
+	s.want.PoolWait = s.want.PoolWait.After(sh.Share, obs.Now, rules.Patience, move)
+	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) { s.want.PoolWait.Tell(j, obs.Now, rules.Patience) })
 }
 
 // PoolMove is what it costs to take a worker of so many GPUs from this job and to give it to another one, by the times that were measured here.
@@ -220,17 +282,17 @@ func (p *PoolShare) Within(decide func(plan.Observation) plan.Decision, obs plan
 	switch {
 	case short && p.May < 1: // no room at all
 		d.Target, d.Kind, d.Source = d.Current, plan.KindHold, "pool"
-		d.Reason = fmt.Sprintf("hold at %s: pool %q has none to give", job.Count(d.Current, "worker"), p.Pool)
+		d.Reason = fmt.Sprintf("hold at %s: %s has none to give", job.Count(d.Current, "worker"), p.Called())
 		if d.Current == 0 {
-			d.Reason = fmt.Sprintf("no worker is asked for yet: pool %q has none to give", p.Pool)
+			d.Reason = fmt.Sprintf("no worker is asked for yet: %s has none to give", p.Called())
 		}
 	case short:
 		obs.Limits.Max, obs.Limits.Min = min(obs.Limits.Max, p.May), min(obs.Limits.Min, p.May)
-		obs.Limits.Why, obs.Limits.Short = fmt.Sprintf("pool %q", p.Pool), plan.Short{}
+		obs.Limits.Why, obs.Limits.Short = p.Called(), plan.Short{}
 		wants := d.Reason
 		if d = decide(obs); d.Target == p.May && !strings.Contains(d.Reason, obs.Limits.Why) {
 			// What is narrow is the pool's part, and not what the job file allows, of which the policy speaks.
-			d.Source, d.Reason = "pool", fmt.Sprintf("no more than %s by pool %q; without that: %s", job.Count(p.May, "worker"), p.Pool, wants)
+			d.Source, d.Reason = "pool", fmt.Sprintf("no more than %s by %s; without that: %s", job.Count(p.May, "worker"), p.Called(), wants)
 		}
 	}
 	if short || p.Short() > 0 {
@@ -244,7 +306,7 @@ func (p *PoolShare) Keeps(target int) string {
 	if p == nil || p.Goal >= target {
 		return ""
 	}
-	return fmt.Sprintf("for now pool %q makes that %d: %d of %s in use, and %s %s", p.Pool, p.Goal, p.Held, job.Count(p.Size, "GPU"), p.Job.Name, p.Why)
+	return fmt.Sprintf("for now %s makes that %d: %s, and %s %s", p.Called(), p.Goal, p.use(), p.Job.Name, p.Why)
 }
 
 // held is how a decision says that the pool gives less than is asked for.

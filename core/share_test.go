@@ -21,6 +21,7 @@ import (
 type party struct {
 	t     *testing.T
 	rules *job.Pool
+	size  int // GPUs
 	rigs  []*rig
 }
 
@@ -40,7 +41,7 @@ func newParty(t *testing.T, src string, names ...string) *party {
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	p := &party{t: t, rules: rules}
+	p := &party{t: t, rules: rules, size: rules.GPUs}
 	shared, broker := NewPool(rules), openBroker(t)
 	for _, name := range names {
 		p.rigs = append(p.rigs, newRig(t, rigOptions{broker: broker, pool: shared, change: func(text string) string {
@@ -55,8 +56,8 @@ func (p *party) beat() {
 	p.t.Helper()
 	for _, r := range p.rigs {
 		r.beat()
-		if held := p.held(); held > p.rules.GPUs {
-			p.t.Fatalf("%d GPUs are held of %d", held, p.rules.GPUs)
+		if held := p.held(); held > p.size {
+			p.t.Fatalf("%d GPUs are held of %d", held, p.size)
 		}
 	}
 }
@@ -446,10 +447,10 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 		return func(j *pool.Job) { j.Ask, j.Limit, j.GPUs = n, 4, 1 }
 	}
 	p.tell("b", wants(0))
-	if got := p.ask("a", 3, wants(3)); got.May != 3 {
+	if got := p.ask("a", time.Now(), 3, wants(3)); got.May != 3 {
 		t.Errorf("a may have %d of 4, and asks for 3", got.May)
 	}
-	if got := p.ask("b", 3, wants(3)); got.May != 1 || got.Waits != 1 {
+	if got := p.ask("b", time.Now(), 3, wants(3)); got.May != 1 || got.Waits != 1 {
 		t.Errorf("b may have %d beside the 3 that a was promised, and waits for %d", got.May, got.Waits)
 	}
 	if p.spare("a") {

@@ -55,7 +55,7 @@ Forecasts take longest: for a trace in bins of a minute some 40 s of CPU a day. 
 of the synthetic week, with every policy, in 30 s of CPU.
 
 With -jobs a fleet shares one pool of GPUs for a day, and stands beside the same fleet in parts of its own: jobs like -job, whose days begin
-in three parts of the world and whose peaks need 2 to 16 workers.`,
+in three parts of the world and whose peaks need 2 to 16 workers. The parts are equal: it says how many jobs need more than theirs.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.Flags()); err != nil {

@@ -184,7 +184,7 @@ func TestReplayFleet(t *testing.T) {
 	s := newShell(t).asShipped()
 	args := []string{"replay", "-synthetic", "week", "-jobs", "4", "-gpus", "30", "-priority", "1", "-forecast-noise", "0.05", "-policies", "follow,kale"}
 	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow")...).out
-	for _, want := range []string{"2 jobs on 15 GPUs for one day of synthetic week", ", 1 with priority", "each job has 7 GPUs", "follow, one pool", "follow, parts"} {
+	for _, want := range []string{"2 jobs on 15 GPUs for one day of synthetic week", ", 1 with priority", "each job has 7 GPUs", "follow, one pool", "follow, parts", "Peaks need 2 to 16 workers of 1 GPU: "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
@@ -201,6 +201,31 @@ func TestReplayFleet(t *testing.T) {
 		if pool.Partitioned || !parts.Partitioned || pool.Policy != parts.Policy || pool.MostHeld > 30 || pool.OverPct >= parts.OverPct || pool.GPUHours == 0 {
 			t.Errorf("%+v beside %+v", pool, parts)
 		}
+	}
+}
+
+// A trace that is shorter than a day is not taken for one in silence.
+func TestReplayFleetOfAShortTrace(t *testing.T) {
+	t.Parallel()
+	s := newShell(t).asShipped()
+	trace := "timestamp,rate\n"
+	for i := range 10 {
+		trace += fmt.Sprintf("2026-01-01T00:%02d:00Z,%d\n", i, 1000+50*i)
+	}
+	file := writeIn(t, t.TempDir(), "short.csv", trace)
+	args := []string{"replay", "-trace", file, "-jobs", "2", "-gpus", "16", "-policies", "follow"}
+	r := s.must(args...)
+	if want := "has no whole day without a gap: the fleet is replayed for 10m, and GPU-h and cost are scaled up to a day"; !strings.Contains(strings.Join(strings.Fields(r.err), " "), want) {
+		t.Errorf("the warning lacks %q:\n%s", want, r.err)
+	}
+	for _, want := range []string{"2 jobs on 16 GPUs for 10m of ", "GPU-h and cost are scaled up to one", "of the jobs need more than their part"} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("the text lacks %q:\n%s", want, r.out)
+		}
+	}
+	var got replay.FleetReport
+	if err := json.Unmarshal([]byte(s.must(append(args, "-json")...).out), &got); err != nil || got.SpanHours < 0.16 || got.SpanHours > 0.17 || got.PeakGPUs < 4 {
+		t.Errorf("%v, %+v", err, got)
 	}
 }
 

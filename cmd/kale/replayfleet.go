@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/replay"
 )
 
@@ -46,6 +48,13 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 		return err
 	}
 	a.adviseAll(tr.Notes)
+	span, err := replay.FleetSpan(j, tr)
+	if err != nil {
+		return err
+	}
+	if span < 24*time.Hour {
+		a.advise("%s has no whole day without a gap: the fleet is replayed for %s, and GPU-h and cost are scaled up to a day\n", tr.Name, job.FormatDuration(span))
+	}
 	seeds := f.seeds
 	if !cmd.Flags().Changed("seeds") {
 		seeds = 1 // a fleet is many draws already

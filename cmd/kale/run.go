@@ -43,13 +43,16 @@ says:
     gpus = 8              # a worker takes workers.gpus of them, or one where that is 0
     job "ctr" {
       priority  = 10      # 0 is usual; beyond the guarantees, the higher is served first
+      weight    = 2       # 1 is usual; among jobs of one priority, what a worker of it prevents counts twice
       guarantee = 2       # workers that it gets whenever it wants them; workers.min is usual
       limit     = 6       # workers.max is usual
     }
   }
 
 A job that wants more than is free gets it from those of lower priority, or of the same priority where workers are worth less; these drain first,
-keep their guarantees, and have the rest back when it is wanted no more. kale status and kale explain say what the pool gave or took, and why. All
+keep their guarantees, and have the rest back when it is wanted no more. Who has had no more than its guarantee for an hour (patience = "1h"; "0s": never)
+though it asks for more has one worker for a turn of a quarter of that. GPUs of several types are said instead of gpus: type "a100" { gpus = 8 }, one block
+each; each job then has a line type = "a100", and its own backend block must ask for that type. kale status and kale explain say what the pool gave or took, and why. All
 jobs of a pool must be run by one process: it is their targets that are counted. Name the pool each time: while one that was run in it last trains on, the
 others are neither run nor planned without it.
 

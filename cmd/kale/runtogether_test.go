@@ -50,12 +50,15 @@ func twoFiles(t *testing.T, pool string) (a, b, file string) {
 // What is wrong with jobs that are to run together is said before a broker is asked.
 func TestRunTogetherRefuses(t *testing.T) {
 	a, b, pool := twoFiles(t, "pool \"main\" {\n  gpus = 4\n  job \"c\" {\n  }\n}\n")
+	typed := writeIn(t, filepath.Dir(a), "typed.hcl", "pool \"main\" {\n  type \"a100\" {\n    gpus = 2\n  }\n  type \"l4\" {\n    gpus = 2\n  }\n  job \"a\" {\n    type = \"a10\"\n  }\n  job \"b\" {\n  }\n}\n")
 	s := newShell(t)
 	for _, c := range []struct {
 		args []string
 		code int
 		says string
 	}{
+		{[]string{"run", a, b, "-pool", typed}, exitFailed, `typed.hcl:9:12: error: The pool has no type "a10"`},
+		{[]string{"plan", a, b, "-pool", typed}, exitFailed, `typed.hcl:11:3: error: Job "b" has no type of GPU`},
 		{[]string{"run", a, b, "-live"}, exitUsage, "kale status -watch JOB"},
 		{[]string{"run", "-pool", pool}, exitUsage, "JOB.hcl is missing"},
 		{[]string{"run", a, a}, exitFailed, `are both of job "a"`},

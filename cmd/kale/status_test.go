@@ -248,7 +248,11 @@ func TestThePoolShowsInTheList(t *testing.T) {
 	if got, want := headline(v), "1 worker of 1–4 ready, lag unknown, arrivals unknown, 0 trained, gets 1 of 3 from pool main"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	v.Pool.Goal = 3
+	v.Pool.Type = "l4"
+	if got, want := headline(v), "1 worker of 1–4 ready, lag unknown, arrivals unknown, 0 trained, gets 1 of 3 from pool main (l4)"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	v.Pool.Type, v.Pool.Goal = "", 3
 	if got, want := headline(v), "1 worker of 1–4 ready, lag unknown, arrivals unknown, 0 trained, pool main"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

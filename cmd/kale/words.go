@@ -40,11 +40,19 @@ func headline(v *core.View) string {
 		parts = append(parts, number(*s.Trained)+" trained")
 	}
 	if p := v.Pool; p != nil && p.Short() > 0 {
-		parts = append(parts, fmt.Sprintf("gets %d of %d from pool %s", p.Goal, p.Ask, p.Pool))
+		parts = append(parts, fmt.Sprintf("gets %d of %d from %s", p.Goal, p.Ask, poolOf(p)))
 	} else if p != nil {
-		parts = append(parts, "pool "+p.Pool)
+		parts = append(parts, poolOf(p))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// poolOf names a job's pool and, where it has types of GPUs, the job's.
+func poolOf(p *core.PoolShare) string {
+	if p.Type == "" {
+		return "pool " + p.Pool
+	}
+	return fmt.Sprintf("pool %s (%s)", p.Pool, p.Type)
 }
 
 // lag in seconds; unknown is never zero.

@@ -15,6 +15,7 @@ type decoder struct {
 	job   *Job
 	src   []byte
 	scope *scope
+	root  *block // of the schema of this kind of file
 	diags hcl.Diagnostics
 	bad   map[string]bool      // paths whose value could not be read: later checks leave them alone
 	spans map[string]hcl.Range // path of what the file has → all of it
@@ -122,7 +123,7 @@ func (d *decoder) unknownAttributes(spec *block, body *hclsyntax.Body, path stri
 		if best != "" {
 			d.bad[join(path, best)] = true
 		}
-		d.fail(a.NameRange, fmt.Sprintf("Unknown attribute %q", a.Name), "%s", strings.TrimSpace(spec.advise(a.Name, best)))
+		d.fail(a.NameRange, fmt.Sprintf("Unknown attribute %q", a.Name), "%s", strings.TrimSpace(spec.advise(d.root, a.Name, best)))
 	}
 	return taken
 }
@@ -229,7 +230,7 @@ func (d *decoder) children(spec *block, body *hclsyntax.Body) map[string]*hclsyn
 		if best != "" {
 			found[best] = b
 		}
-		d.fail(b.TypeRange, fmt.Sprintf("Unknown block %q", b.Type), "%s", strings.TrimSpace(spec.advise(b.Type, best)))
+		d.fail(b.TypeRange, fmt.Sprintf("Unknown block %q", b.Type), "%s", strings.TrimSpace(spec.advise(d.root, b.Type, best)))
 	}
 	return found
 }
@@ -294,8 +295,8 @@ func (b *block) missing(body *hclsyntax.Body) []string {
 	return names
 }
 
-// advise says what an unknown name was meant to be (best), where it belongs, or what there is.
-func (b *block) advise(name, best string) string {
+// advise says what an unknown name was meant to be (best), where in root it belongs, or what there is.
+func (b *block) advise(root *block, name, best string) string {
 	if best != "" {
 		return fmt.Sprintf("Did you mean %q?", best)
 	}
@@ -304,7 +305,7 @@ func (b *block) advise(name, best string) string {
 			return fmt.Sprintf("Here it is called %q.", a.name)
 		}
 	}
-	if home := schema.homeOf(name); home != "" && home != b.name {
+	if home := root.homeOf(name); home != "" && home != b.name {
 		return fmt.Sprintf("%q belongs in block %q.", name, home)
 	}
 	var names []string
@@ -325,9 +326,9 @@ func (b *block) advise(name, best string) string {
 	return fmt.Sprintf("Block %q has: %s.", b.name, strings.Join(names, ", "))
 }
 
-// homeOf returns the name of the first block that has an attribute or a block of this name.
+// homeOf returns the name of the first block that has an attribute or a block of this name, and takes it.
 func (b *block) homeOf(name string) string {
-	if b.attribute(name) != nil || b.child(name) != nil {
+	if a := b.attribute(name); a != nil && a.later == "" || b.child(name) != nil {
 		return b.name
 	}
 	for _, child := range b.blocks {

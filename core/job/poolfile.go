@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -15,18 +17,33 @@ import (
 type Pool struct {
 	Name string
 	// GPUs is the size of the pool. A worker takes workers.gpus of it, and one where that is 0: then it is a pool of slots.
+	// 0: it has types.
 	GPUs int
+	// Types are those of its GPUs, in the order of the file; none: it has one kind.
+	Types []PoolType
+	// Patience is how long a job that wants more waits with no more than its guarantee, before it has a worker for a turn; 0: it waits for ever.
+	Patience time.Duration
 	// Jobs are in the order of the file.
 	Jobs []PoolJob
 
 	ranges map[string]hcl.Range
 }
 
+// PoolType is GPUs of one type.
+type PoolType struct {
+	Name string
+	GPUs int
+}
+
 // PoolJob is what a pool file says of a job.
 type PoolJob struct {
 	Name string
+	// Type is the type of GPU that it runs on; "" where the pool has one kind.
+	Type string
 	// Priority: beyond the guarantees, the higher is served first.
 	Priority int
+	// Weight is how often what a worker is worth to it counts among jobs of one priority; 1 is usual.
+	Weight int
 	// Guarantee is how many workers the job gets when it wants them; 0: workers.min of its job file.
 	Guarantee int
 	// Limit is the most workers that it gets; 0: workers.max.
@@ -60,7 +77,7 @@ func ParsePool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
 	top := hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
 	d := &decoder{
 		job: &Job{File: filename, Dir: dir, ranges: map[string]hcl.Range{"": top}}, src: src,
-		scope: &scope{functions: functions(dir, os.LookupEnv)}, bad: map[string]bool{}, spans: map[string]hcl.Range{},
+		scope: &scope{functions: functions(dir, os.LookupEnv)}, bad: map[string]bool{}, spans: map[string]hcl.Range{}, root: poolBlock(&Pool{}, false),
 	}
 	p := &Pool{ranges: d.job.ranges}
 	d.poolFile(p, body)
@@ -70,14 +87,39 @@ func ParsePool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
 	return p, files, d.sorted()
 }
 
-// poolBlock is the schema of a pool, that decodes into p.
-func poolBlock(p *Pool) *block {
+const (
+	mostWeight    = 1000
+	leastPatience = time.Minute
+	mostPatience  = 7 * 24 * time.Hour
+)
+
+// poolBlock is the schema of a pool, that decodes into p. typed: it has types.
+func poolBlock(p *Pool, typed bool) *block {
 	return &block{
 		name: "pool", labelled: true, required: true, doc: "GPUs that jobs share; a file holds one.",
 		begin: func(_ *Job, label string) { p.Name = label },
 		attrs: []attribute{
-			{name: "gpus", field: integer(func(*Job) *int { return &p.GPUs }, 1, many), required: true,
+			{name: "gpus", field: integer(func(*Job) *int { return &p.GPUs }, 1, many), required: true, spared: func(*Job) bool { return typed },
 				doc: "The size of the pool. A worker takes workers.gpus of it; where that is 0, one, and the pool is one of slots."},
+			{name: "patience", field: duration(func(*Job) *time.Duration { return &p.Patience }, 0, mostPatience), fallback: `"1h"`,
+				doc: "Who wants more than its guarantee and has had no more for so long has one worker for a turn; \"0s\": never."},
+		},
+		blocks: []*block{optional(poolTypeBlock(&PoolType{})), optional(poolJobBlock(&PoolJob{}))}, // for advice; they are decoded one by one
+	}
+}
+
+func optional(b *block) *block {
+	b.optional = true
+	return b
+}
+
+// poolTypeBlock is the schema of a type of GPU in a pool, that decodes into t.
+func poolTypeBlock(t *PoolType) *block {
+	return &block{
+		name: "type", labelled: true, doc: "GPUs of one type, where the pool has several.",
+		begin: func(_ *Job, label string) { t.Name = label },
+		attrs: []attribute{
+			{name: "gpus", field: integer(func(*Job) *int { return &t.GPUs }, 1, many), required: true, doc: "How many GPUs of this type there are."},
 		},
 	}
 }
@@ -88,7 +130,9 @@ func poolJobBlock(j *PoolJob) *block {
 		name: "job", labelled: true, doc: "A job of the pool, by its name. One that is not here has priority 0 and is guaranteed its workers.min.",
 		begin: func(_ *Job, label string) { j.Name = label },
 		attrs: []attribute{
+			{name: "type", field: text(func(*Job) *string { return &j.Type }, "a type of the pool", nil), doc: "The type of GPU that it runs on."},
 			{name: "priority", field: integer(func(*Job) *int { return &j.Priority }, -1000, 1000), fallback: "0", doc: "Beyond the guarantees, who has the higher one is served first."},
+			{name: "weight", field: integer(func(*Job) *int { return &j.Weight }, 1, mostWeight), fallback: "1", doc: "Among jobs of one priority, what a worker is worth to it counts so often."},
 			{name: "guarantee", field: integer(func(*Job) *int { return &j.Guarantee }, 1, 100000), derived: "workers.min", doc: "So many workers it gets when it wants them; until then others may have them."},
 			{name: "limit", field: integer(func(*Job) *int { return &j.Limit }, 1, 100000), derived: "workers.max", doc: "It gets no more."},
 		},
@@ -98,7 +142,11 @@ func poolJobBlock(j *PoolJob) *block {
 // poolFile decodes the top of a pool file: the one pool.
 func (d *decoder) poolFile(p *Pool, body *hclsyntax.Body) {
 	for _, a := range inOrder(body.Attributes) {
-		d.fail(a.NameRange, fmt.Sprintf("Attribute %q outside of a block", a.Name), "A pool file holds one pool block.")
+		detail := "A pool file holds one pool block."
+		if home := d.root.homeOf(a.Name); home != "" {
+			detail = fmt.Sprintf("%q belongs in block %q.", a.Name, home)
+		}
+		d.fail(a.NameRange, fmt.Sprintf("Attribute %q outside of a block", a.Name), "%s", detail)
 	}
 	var pools []*hclsyntax.Block
 	for _, b := range body.Blocks {
@@ -129,48 +177,115 @@ func (d *decoder) poolFile(p *Pool, body *hclsyntax.Body) {
 }
 
 func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
-	spec := poolBlock(p)
 	d.job.ranges[""] = b.DefRange()
+	var types []hcl.Range // that the file has, right or wrong
+	own := *b.Body
+	own.Blocks = slices.DeleteFunc(slices.Clone(own.Blocks), func(c *hclsyntax.Block) bool {
+		if c.Type == "type" {
+			types = append(types, c.DefRange())
+		}
+		return c.Type == "job" || c.Type == "type"
+	})
+	spec := poolBlock(p, len(types) > 0)
+	if len(types) > 0 { // where gpus belong is each type
+		root := *spec
+		root.attrs = slices.DeleteFunc(slices.Clone(root.attrs), func(a attribute) bool { return a.name == "gpus" })
+		d.root = &root
+	}
 	label, ok := d.label(spec, b)
 	if ok && !jobName.MatchString(label) {
 		d.fail(b.LabelRanges[0], fmt.Sprintf("Unsuitable pool name %q", label), "Use at most 63 lower-case letters, digits and dashes, with a letter or digit at both ends.")
 	}
-	own := *b.Body
-	own.Blocks = slices.DeleteFunc(slices.Clone(own.Blocks), func(c *hclsyntax.Block) bool { return c.Type == "job" })
-	spec.blocks = []*block{poolJobBlock(&PoolJob{})} // for advice on what is misspelt
-	spec.blocks[0].optional = true
 	d.block(spec, &own, label, "")
-	first := map[string]hcl.Range{}
-	for _, c := range b.Body.Blocks {
-		if c.Type != "job" {
-			continue
-		}
-		var j PoolJob
-		job := poolJobBlock(&j)
-		name, ok := d.label(job, c)
-		if !ok {
-			continue
-		}
-		if before, twice := first[name]; twice {
-			d.fail(c.LabelRanges[0], fmt.Sprintf("Job %q is here twice", name), "The first is on line %d. Merge the two.", before.Start.Line)
-			continue
-		}
-		first[name] = c.DefRange()
-		path := "job " + name
-		d.job.ranges[path], d.job.ranges[path+".name"] = c.DefRange(), c.LabelRanges[0]
-		d.block(job, c.Body, name, path)
-		if j.Limit > 0 && j.Limit < j.Guarantee {
-			d.fail(rangeOf(d.job.ranges, path+".limit"), "The limit is below the guarantee", "Job %q is guaranteed %d workers, and limited to %d.", name, j.Guarantee, j.Limit)
-		}
-		p.Jobs = append(p.Jobs, j)
+	if p.Patience > 0 && p.Patience < leastPatience {
+		d.fail(rangeOf(d.job.ranges, "patience"), "Patience too short", "A job decides once in autoscale.tick: use %s or more, or \"0s\" for no turns.", FormatDuration(leastPatience))
 	}
+	if gpus, both := own.Attributes["gpus"]; both && len(types) > 0 {
+		d.fail(gpus.NameRange, "GPUs with and without a type", "The pool has types (line %d): say in each how many GPUs it has, and leave this line out.", types[0].Start.Line)
+	}
+	d.several(b, "type", func(c *hclsyntax.Block) {
+		var t PoolType
+		if d.one(poolTypeBlock(&t), c) {
+			if !gpuTypeName.MatchString(t.Name) {
+				d.fail(c.LabelRanges[0], fmt.Sprintf("Unsuitable name of a type %q", t.Name), "Use at most 63 letters, digits, dashes and underscores, with a letter or digit first.")
+			}
+			p.Types = append(p.Types, t)
+		}
+	})
+	d.several(b, "job", func(c *hclsyntax.Block) {
+		var j PoolJob
+		if d.one(poolJobBlock(&j), c) {
+			d.poolJob(p, j)
+			p.Jobs = append(p.Jobs, j)
+		}
+	})
+}
+
+var gpuTypeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
+
+// several decodes the blocks of a kind, of which each has a label of its own.
+func (d *decoder) several(b *hclsyntax.Block, kind string, decode func(*hclsyntax.Block)) {
+	first := map[string]int{}
+	for _, c := range b.Body.Blocks {
+		if c.Type != kind {
+			continue
+		}
+		if len(c.Labels) == 1 {
+			if line, twice := first[c.Labels[0]]; twice {
+				d.fail(c.LabelRanges[0], fmt.Sprintf("%s %q is here twice", strings.ToUpper(kind[:1])+kind[1:], c.Labels[0]), "The first is on line %d. Merge the two.", line)
+				continue
+			}
+			first[c.Labels[0]] = c.DefRange().Start.Line
+		}
+		decode(c)
+	}
+}
+
+// one decodes a block with a label into spec, whose path is then "KIND LABEL". It reports whether the label is right.
+func (d *decoder) one(spec *block, c *hclsyntax.Block) bool {
+	name, ok := d.label(spec, c)
+	if !ok {
+		return false
+	}
+	path := spec.name + " " + name
+	d.job.ranges[path], d.job.ranges[path+".name"] = c.DefRange(), c.LabelRanges[0]
+	d.block(spec, c.Body, name, path)
+	return true
+}
+
+// poolJob checks what a pool file says of a job, against itself.
+func (d *decoder) poolJob(p *Pool, j PoolJob) {
+	path := "job " + j.Name
+	if j.Limit > 0 && j.Limit < j.Guarantee {
+		d.fail(rangeOf(d.job.ranges, path+".limit"), "The limit is below the guarantee", "Job %q is guaranteed %d workers, and limited to %d.", j.Name, j.Guarantee, j.Limit)
+	}
+	types := p.typeNames()
+	switch {
+	case d.bad[path+".type"]:
+	case j.Type == "" && len(types) > 1:
+		d.fail(rangeOf(d.job.ranges, path), fmt.Sprintf("Job %q has no type of GPU", j.Name), "The pool has several, and a job runs on one: add a line type = %s.", oneOf(types))
+	case j.Type != "" && len(types) == 0:
+		d.fail(rangeOf(d.job.ranges, path+".type"), "The pool has no types", "Remove this line, or say in the pool how many GPUs of the type there are: type %q, with gpus = … inside.", j.Type)
+	case j.Type != "" && !slices.Contains(types, j.Type):
+		d.fail(rangeOf(d.job.ranges, path+".type"), fmt.Sprintf("The pool has no type %q", j.Type), "%sUse %s.", DidYouMean(j.Type, types), oneOf(types))
+	}
+}
+
+func (p *Pool) typeNames() (names []string) {
+	for _, t := range p.Types {
+		names = append(names, t.Name)
+	}
+	return names
 }
 
 // Of is what the pool says of a job, with what its job file says where the pool file leaves it open.
 func (p *Pool) Of(j *Job) PoolJob {
-	out := PoolJob{Name: j.Name}
+	out := PoolJob{Name: j.Name, Weight: 1}
 	if i := slices.IndexFunc(p.Jobs, func(o PoolJob) bool { return o.Name == j.Name }); i >= 0 {
 		out = p.Jobs[i]
+	}
+	if out.Type == "" && len(p.Types) == 1 {
+		out.Type = p.Types[0].Name
 	}
 	if out.Guarantee == 0 {
 		out.Guarantee = j.Workers.Min
@@ -195,11 +310,14 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 	fail := func(path, summary, detail string, args ...any) {
 		diags = append(diags, p.ErrorAt(path, summary, fmt.Sprintf(detail, args...)))
 	}
-	var names, sums []string
-	owed := 0
+	var names []string
+	firsts := map[string]*Job{} // by type
 	for _, j := range jobs {
 		names = append(names, j.Name)
 		of, path := p.Of(j), "job "+j.Name
+		if of.Type == "" && len(p.Types) > 0 {
+			fail("", fmt.Sprintf("Job %q has no type of GPU", j.Name), "The pool has several, and a job runs on one: add job %q, with type = %s inside.", j.Name, oneOf(p.typeNames()))
+		}
 		if of.Guarantee < j.Workers.Min {
 			fail(path+".guarantee", "The guarantee is below workers.min", "Job %q never has fewer than %d workers (workers.min in %s): guarantee it as many.", j.Name, j.Workers.Min, j.File)
 		}
@@ -209,15 +327,16 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 		if of.Limit < of.Guarantee && of.Guarantee <= j.Workers.Max && of.Guarantee >= j.Workers.Min {
 			fail(path+".limit", "The limit is below workers.min", "Job %q never has fewer than %d workers (workers.min in %s).", j.Name, j.Workers.Min, j.File)
 		}
-		owed += of.Guarantee * j.PoolGPUs()
-		sums = append(sums, fmt.Sprintf("%d for %q", of.Guarantee*j.PoolGPUs(), j.Name))
-		if first := jobs[0]; j.Backend.Name != first.Backend.Name {
+		if firsts[of.Type] == nil {
+			firsts[of.Type] = j
+		}
+		if first := firsts[of.Type]; j.Backend.Name != first.Backend.Name {
 			diags = append(diags, at(hcl.DiagWarning, rangeOf(p.ranges, path), "Jobs of one pool run on different backends",
 				fmt.Sprintf("Job %q runs on %q and job %q on %q. The pool counts their GPUs together: is that meant?", j.Name, j.Backend.Name, first.Name, first.Backend.Name)))
 		}
 	}
-	if owed > p.GPUs && !diags.HasErrors() {
-		fail("gpus", "The pool is smaller than its guarantees", "%d GPUs are guaranteed, and there are %d: %s. A job without a guarantee here is guaranteed its workers.min.", owed, p.GPUs, strings.Join(sums, ", "))
+	if !diags.HasErrors() {
+		diags = append(diags, p.tooSmall(jobs)...)
 	}
 	for _, o := range p.Jobs {
 		if !slices.Contains(names, o.Name) {
@@ -228,5 +347,33 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 		}
 	}
 	InFileOrder(diags)
+	return diags
+}
+
+// tooSmall says where the pool, or a type of its GPUs, is smaller than what is guaranteed of it.
+func (p *Pool) tooSmall(jobs []*Job) (diags hcl.Diagnostics) {
+	types := p.Types
+	if len(types) == 0 {
+		types = []PoolType{{GPUs: p.GPUs}}
+	}
+	for _, t := range types {
+		var sums []string
+		owed := 0
+		for _, j := range jobs {
+			if of := p.Of(j); of.Type == t.Name {
+				owed += of.Guarantee * j.PoolGPUs()
+				sums = append(sums, fmt.Sprintf("%d for %q", of.Guarantee*j.PoolGPUs(), j.Name))
+			}
+		}
+		if owed <= t.GPUs {
+			continue
+		}
+		path, summary, what := "gpus", "The pool is smaller than its guarantees", "GPUs"
+		if t.Name != "" {
+			path, summary, what = "type "+t.Name+".gpus", fmt.Sprintf("Type %q is smaller than its guarantees", t.Name), t.Name+" GPUs"
+		}
+		diags = append(diags, p.ErrorAt(path, summary, fmt.Sprintf("%d %s are guaranteed, and there are %d: %s. A job without a guarantee here is guaranteed its workers.min.",
+			owed, what, t.GPUs, strings.Join(sums, ", "))))
+	}
 	return diags
 }

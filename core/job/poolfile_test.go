@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -34,6 +35,26 @@ func poolOf(t *testing.T, src string) (*Pool, Files) {
 	return p, files
 }
 
+const twoTypes = `
+pool "main" {
+  patience = "30m"
+
+  type "a100" {
+    gpus = 2
+  }
+  type "l4" {
+    gpus = 4
+  }
+  job "a" {
+    type   = "a100"
+    weight = 3
+  }
+  job "b" {
+    type = "l4"
+  }
+}
+`
+
 // jobNamed is the minimal job under another name, with a change.
 func jobNamed(t *testing.T, name, old, instead string) *Job {
 	t.Helper()
@@ -54,12 +75,33 @@ func TestPool(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		got = append(got, p.Of(jobNamed(t, name, "", "")))
 	}
-	want := []PoolJob{{Name: "a", Priority: 10, Guarantee: 2, Limit: 4}, {Name: "b", Guarantee: 1, Limit: 3}, {Name: "c", Guarantee: 1, Limit: 4}}
+	want := []PoolJob{{Name: "a", Priority: 10, Weight: 1, Guarantee: 2, Limit: 4}, {Name: "b", Weight: 1, Guarantee: 1, Limit: 3}, {Name: "c", Weight: 1, Guarantee: 1, Limit: 4}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diags := p.Check([]*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", "", ""), jobNamed(t, "c", "", "")}); len(diags) > 0 {
 		t.Errorf("%v", diags)
+	}
+}
+
+// A pool may have types of GPUs, of which each job runs on one; where there is one type, nobody has to name it.
+func TestPoolTypes(t *testing.T) {
+	p, _ := poolOf(t, twoTypes)
+	if diff := cmp.Diff([]PoolType{{"a100", 2}, {"l4", 4}}, p.Types); diff != "" || p.GPUs != 0 || p.Patience != 30*time.Minute {
+		t.Errorf("%d GPUs, patience %v, types (-want +got):\n%s", p.GPUs, p.Patience, diff)
+	}
+	a, b := jobNamed(t, "a", "", ""), jobNamed(t, "b", "", "")
+	got := []PoolJob{p.Of(a), p.Of(b)}
+	want := []PoolJob{{Name: "a", Type: "a100", Weight: 3, Guarantee: 1, Limit: 4}, {Name: "b", Type: "l4", Weight: 1, Guarantee: 1, Limit: 4}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diags := p.Check([]*Job{a, b}); len(diags) > 0 {
+		t.Errorf("%v", diags)
+	}
+	p, _ = poolOf(t, "pool \"main\" {\n  type \"l4\" {\n    gpus = 4\n  }\n  job \"a\" {\n  }\n}\n")
+	if got := p.Of(a).Type + " " + p.Of(b).Type; got != "l4 l4" || p.Patience != time.Hour {
+		t.Errorf("a and b are of %s, patience %v", got, p.Patience)
 	}
 }
 
@@ -69,7 +111,7 @@ func TestExamplePool(t *testing.T) {
 	if len(diags) > 0 {
 		t.Fatal(rendered(files, diags))
 	}
-	want := []PoolJob{{Name: "ctr", Priority: 10, Guarantee: 2, Limit: 6}}
+	want := []PoolJob{{Name: "ctr", Priority: 10, Weight: 2, Guarantee: 2, Limit: 6}}
 	if diff := cmp.Diff(want, p.Jobs); diff != "" || p.GPUs != 8 {
 		t.Errorf("%d GPUs; jobs (-want +got):\n%s", p.GPUs, diff)
 	}
@@ -107,6 +149,9 @@ func TestPoolCheck(t *testing.T) {
 		{"too little for whole workers", strings.Replace(twoJobs, "gpus = 4", "gpus = 3", 1), []*Job{jobNamed(t, "a", "max = 4", "max = 4\n    gpus = 2"), jobNamed(t, "b", "", "")}},
 		{"below and above what the job file says", strings.Replace(twoJobs, "limit = 3", "guarantee = 9", 1), []*Job{min3("a"), jobNamed(t, "b", "", "")}},
 		{"a limit below workers.min", strings.Replace(twoJobs, "limit = 3", "limit = 2", 1), []*Job{jobNamed(t, "a", "", ""), min3("b")}},
+		{"a job that has no type", twoTypes, []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", "", ""), jobNamed(t, "c", "", "")}},
+		{"too little of a type", strings.Replace(twoTypes, "gpus = 2", "gpus = 1", 1), []*Job{jobNamed(t, "a", "max = 4", "max = 4\n    gpus = 2"), jobNamed(t, "b", "", "")}},
+		{"two backends of two types", twoTypes, []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", `"local"`, `"nomad"`)}},
 		{"two backends", twoJobs, []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", `"local"`, `"nomad"`)}},
 	} {
 		p, files := poolOf(t, c.src)
@@ -130,6 +175,7 @@ func FuzzParsePool(f *testing.F) {
 		f.Add(src)
 	}
 	f.Add([]byte(twoJobs))
+	f.Add([]byte(twoTypes))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		p, files, diags := ParsePool(src, "pool.hcl")
 		if (p == nil) != diags.HasErrors() {

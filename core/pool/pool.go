@@ -5,14 +5,19 @@ import (
 	"container/heap"
 	"math"
 	"slices"
+	"time"
 )
 
 // Job is what the pool knows of a job. Numbers of workers count whole workers, each of which takes GPUs of the pool.
 type Job struct {
 	// Name is the job's, and tells it from the others.
 	Name string `json:"job"`
+	// Type is the type of GPU that it runs on; "" where the pool has one kind.
+	Type string `json:"type,omitempty"`
 	// Priority: who has a higher one is served first beyond the guarantees.
 	Priority int `json:"priority"`
+	// Weight is how often what a worker is worth counts among jobs of one priority; below 1 counts as 1.
+	Weight int `json:"weight,omitempty"`
 	// Guarantee is how many workers the job gets when it asks for them, whatever others want. Limit is the most it may have.
 	Guarantee int `json:"guarantee"`
 	Limit     int `json:"limit"`
@@ -29,6 +34,11 @@ type Job struct {
 	Worth []float64 `json:"worth,omitempty"`
 	// Move is what it costs to take a worker away from this job and to give it to another one, in GPUs, as Worth is.
 	Move float64 `json:"move,omitempty"`
+	// Since is when it began to ask for more than its guarantee and to have no more, zero: it does not. Due: that is long ago enough for a turn. Turn is when
+	// its turn ends, zero: it has none. A Wait says all three.
+	Since time.Time `json:"waits_since,omitzero"`
+	Due   bool      `json:"due,omitempty"`
+	Turn  time.Time `json:"turn_ends,omitzero"`
 }
 
 // Share is what the pool gives to one job.
@@ -40,13 +50,23 @@ type Share struct {
 	// Gives is how many workers beside those that leave already must drain, for others or because the job does not ask for them; Waits, how many it gets once others have given back.
 	Gives int `json:"gives,omitempty"`
 	Waits int `json:"waits,omitempty"`
+	// OnTurn: one worker of Goal is beyond the guarantee because it is the job's turn.
+	OnTurn bool `json:"on_turn,omitempty"`
 }
 
 // Short is how many workers the job asks for and does not get.
 func (s Share) Short() int { return max(s.asks()-s.Goal, 0) }
 
-// Division is how a pool is divided.
+// Type is the GPUs of one type in a pool.
+type Type struct {
+	Name string
+	GPUs int
+}
+
+// Division is how a pool is divided or, where it has types, how one of them is.
 type Division struct {
+	// Type is that of the GPUs; "" where the pool has one kind.
+	Type string `json:"type,omitempty"`
 	// Size is the pool's, Held what its jobs hold at least, Free what nobody has or is about to have, all in GPUs.
 	Size int `json:"size"`
 	Held int `json:"held"`
@@ -57,7 +77,32 @@ type Division struct {
 	Shares []Share `json:"shares"`
 }
 
-// Divide divides size GPUs among jobs, whose names differ.
+// DivideTypes divides the GPUs of each type among the jobs that run on it. There is a division for each type, in their order; of a type that is not among
+// them there are no GPUs, and its division follows, by name.
+func DivideTypes(types []Type, jobs []Job) []Division {
+	types = slices.Clone(types)
+	of := map[string][]Job{}
+	for _, t := range types {
+		of[t.Name] = nil
+	}
+	var none []Type
+	for _, j := range jobs {
+		if _, there := of[j.Type]; !there {
+			none = append(none, Type{Name: j.Type})
+		}
+		of[j.Type] = append(of[j.Type], j)
+	}
+	slices.SortFunc(none, func(a, b Type) int { return cmp.Compare(a.Name, b.Name) })
+	out := make([]Division, 0, len(types)+len(none))
+	for _, t := range append(types, none...) {
+		d := Divide(t.GPUs, of[t.Name])
+		d.Type = t.Name
+		out = append(out, d)
+	}
+	return out
+}
+
+// Divide divides size GPUs of one type among jobs, whose names differ.
 func Divide(size int, jobs []Job) Division {
 	d := Division{Size: max(size, 0), Shares: make([]Share, len(jobs))}
 	order := make([]*Share, len(jobs)) // by name: the order of the input decides nothing
@@ -78,6 +123,7 @@ func Divide(size int, jobs []Job) Division {
 		return d
 	}
 	room = guarantee(room, known)
+	room = turn(room, known)
 	for from := 0; from < len(known); { // known is in the order of priorities now
 		to := from
 		for to < len(known) && known[to].Priority == known[from].Priority {
@@ -93,9 +139,12 @@ func Divide(size int, jobs []Job) Division {
 // mostWorth keeps sums of worths finite.
 const mostWorth = 1e12
 
+// mostWeight keeps products of weights exact.
+const mostWeight = 1_000_000
+
 // sane is j with numbers that can be reckoned with.
 func (j Job) sane() Job {
-	j.GPUs = max(j.GPUs, 1)
+	j.GPUs, j.Weight = max(j.GPUs, 1), min(max(j.Weight, 1), mostWeight)
 	j.Staying, j.Leaving, j.Limit = max(j.Staying, 0), max(j.Leaving, 0), max(j.Limit, 0)
 	j.Ask, j.Guarantee = max(j.Ask, 0), max(j.Guarantee, 0)
 	if !(j.Move >= 0) {
@@ -149,15 +198,21 @@ func guarantee(room int, jobs []*Share) (left int) {
 	return room
 }
 
-// serve gives what is left to jobs of one priority, worker by worker, to where one is worth most per GPU.
+// serve gives what is left to jobs of one priority, worker by worker, to where one is worth most per GPU, by weight. Where none of these workers is worth
+// anything, or nobody knows what they are worth, weights alone divide, whoever holds what.
 func serve(room int, jobs []*Share) (left int) {
 	q := make(queue, 0, len(jobs))
+	valued := false
 	for _, s := range jobs {
 		if s.Goal < s.asks() {
 			b := &bidder{Share: s, worth: falling(s.Worth, s.asks())}
-			b.bid()
+			valued = valued || b.worth[s.Goal] > 0 // what falls is nowhere higher
 			q = append(q, b)
 		}
+	}
+	for _, b := range q {
+		b.valued = valued
+		b.bid()
 	}
 	heap.Init(&q)
 	for len(q) > 0 {
@@ -212,19 +267,21 @@ func falling(worth []float64, n int) []float64 {
 type bidder struct {
 	*Share
 	worth  []float64
+	valued bool    // somebody's next worker is worth something
 	offers float64 // what the next worker is worth, per GPU
 }
 
 func (b *bidder) bid() {
-	b.offers = b.worth[b.Goal]
-	if b.Goal < b.Staying {
+	b.offers = b.worth[b.Goal] * float64(b.Weight)
+	if b.valued && b.Goal < b.Staying {
 		b.offers += b.Move
 	}
 	b.offers /= float64(b.GPUs)
 }
 
-// beyond is the GPUs that it has beyond its guarantee.
-func (b *bidder) beyond() int { return (b.Goal - b.Guarantee) * b.GPUs }
+// beyond is twice the GPUs that it has beyond its guarantee, with half of those of the next worker: who has least of that by weight comes first, as in
+// Webster's method, which rounds shares to whole workers without favour.
+func (b *bidder) beyond() int { return (2*(b.Goal-b.Guarantee) + 1) * b.GPUs }
 
 // queue is the bidders, the best offer first.
 type queue []*bidder
@@ -233,14 +290,24 @@ func (q queue) Len() int      { return len(q) }
 func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
 func (q queue) Less(i, j int) bool {
 	a, b := q[i], q[j]
-	switch {
-	case a.offers != b.offers:
+	if a.offers != b.offers {
 		return a.offers > b.offers
-	case a.beyond() != b.beyond():
-		return a.beyond() < b.beyond()
 	}
-	return a.Name < b.Name
+	return cmp.Or(
+		cmp.Compare(a.beyond()*b.Weight, b.beyond()*a.Weight),
+		holding(b)-holding(a), // what changes nothing for the better does not change hands
+		cmp.Compare(a.Name, b.Name),
+	) < 0
 }
+
+// holding is 1 where the next worker is one that the job holds, else 0.
+func holding(b *bidder) int {
+	if b.Goal < b.Staying {
+		return 1
+	}
+	return 0
+}
+
 func (q *queue) Push(x any) { *q = append(*q, x.(*bidder)) }
 func (q *queue) Pop() any {
 	old := *q

@@ -1,16 +1,22 @@
 package pool_test
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kale-sched/kale/core/pool"
 )
+
+// start is when the tests' clock begins.
+var start = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 
 // goals are the goals by job, as "a 3 b 1".
 func goals(d pool.Division) string {
@@ -83,6 +89,29 @@ func TestRules(t *testing.T) {
 		}, "a 3 b 1 c 0", "a 1 b 1 c 0"},
 		{"unknown counts as its limit", 8, []pool.Job{{Name: "a", Ask: 4, Limit: 4, Staying: 1}, {Name: "b", Ask: 1, Limit: 5, Unknown: true}}, "a 3 b 0", "a 3 b 0"},
 		{"unknown, and no room beside it: all stays", 4, []pool.Job{{Name: "a", Ask: 1, Limit: 4, Staying: 3}, {Name: "b", Ask: 1, Limit: 4, Unknown: true}}, "a 3 b 0", "a 3 b 0"},
+		{"a worker of a job of weight 2 is worth twice as much", 4, []pool.Job{
+			{Name: "a", Ask: 4, Limit: 4, Worth: []float64{9, 5, 2, 0}}, {Name: "b", Ask: 4, Limit: 4, Weight: 2, Worth: []float64{5, 4, 3, 0}},
+		}, "a 1 b 3", "a 1 b 3"},
+		{"weights divide what nobody knows the worth of, beyond the guarantees, whoever holds it", 11, []pool.Job{
+			{Name: "a", Ask: 9, Limit: 9, Guarantee: 2, Staying: 9, Move: 1}, {Name: "b", Ask: 9, Limit: 9, Weight: 2, Staying: 2, Move: 1},
+		}, "a 5 b 6", "a 5 b 2"},
+		{"but not where the other is no better to have it", 5, []pool.Job{
+			{Name: "a", Ask: 4, Limit: 4, Staying: 2, Move: 1}, {Name: "b", Ask: 4, Limit: 4, Staying: 3, Move: 1},
+		}, "a 2 b 3", "a 2 b 3"},
+		{"weight is nothing beside priority", 4, []pool.Job{
+			{Name: "a", Ask: 4, Limit: 4, Priority: 1}, {Name: "b", Ask: 4, Limit: 4, Weight: 1000, Worth: []float64{9, 9}},
+		}, "a 4 b 0", "a 4 b 0"},
+		{"a turn is one worker, of who waited longest", 6, []pool.Job{
+			{Name: "a", Ask: 6, Limit: 6, Priority: 1, Staying: 4}, {Name: "b", Ask: 4, Limit: 4, Guarantee: 1, Staying: 1, Since: start.Add(time.Second), Due: true},
+			{Name: "c", Ask: 4, Limit: 4, Guarantee: 1, Staying: 1, Since: start, Due: true},
+		}, "a 3 b 1 c 2", "a 3 b 1 c 1"},
+		{"and who has a turn keeps it", 6, []pool.Job{
+			{Name: "a", Ask: 6, Limit: 6, Priority: 1, Staying: 3}, {Name: "b", Ask: 4, Limit: 4, Guarantee: 1, Staying: 2, Since: start.Add(time.Second), Turn: start.Add(time.Hour)},
+			{Name: "c", Ask: 4, Limit: 4, Guarantee: 1, Staying: 1, Since: start, Due: true},
+		}, "a 3 b 2 c 1", "a 3 b 2 c 1"},
+		{"a turn takes nothing of a guarantee", 2, []pool.Job{
+			{Name: "a", Ask: 6, Limit: 6, Guarantee: 1, Staying: 1}, {Name: "b", Ask: 4, Limit: 4, Guarantee: 1, Staying: 1, Since: start, Due: true},
+		}, "a 1 b 1", "a 1 b 1"},
 		{"no pool", 0, []pool.Job{{Name: "a", Ask: 1, Limit: 4}}, "a 0", "a 0"},
 		{"nonsense", 3, []pool.Job{{Name: "a", Ask: -1, Limit: -4, Staying: -2}, {Name: "b", Ask: 2, Limit: 2, Worth: []float64{math.NaN(), math.Inf(1)}, Move: math.NaN()}}, "a 0 b 2", "a 0 b 2"},
 	} {
@@ -99,7 +128,13 @@ func draw(r *rand.Rand) (size int, jobs []pool.Job) {
 	for i := range r.IntN(7) {
 		j := pool.Job{
 			Name: string(rune('a' + i)), Priority: r.IntN(3), Limit: r.IntN(8), Ask: r.IntN(9), Staying: r.IntN(5), Leaving: r.IntN(2), GPUs: 1 + r.IntN(3)*r.IntN(2),
-			Move: float64(r.IntN(3)), Unknown: r.IntN(12) == 0,
+			Move: float64(r.IntN(3)), Unknown: r.IntN(12) == 0, Weight: r.IntN(4),
+		}
+		if r.IntN(3) == 0 {
+			j.Since, j.Due = start.Add(time.Duration(r.IntN(3))*time.Minute), r.IntN(2) == 0
+		}
+		if r.IntN(12) == 0 {
+			j.Turn = start.Add(time.Hour)
 		}
 		j.Guarantee = r.IntN(j.Limit + 1)
 		for range r.IntN(j.Limit + 2) {
@@ -153,23 +188,34 @@ func simple(size int, jobs []pool.Job) map[string]int {
 			}
 		}
 	}
+	if n := simpleTurn(size, jobs, goal); n != "" {
+		goal[n]++
+		size -= by[n].GPUs
+	}
 	for p := 9; p >= 0; p-- {
+		valued := false
+		for _, j := range jobs {
+			valued = valued || j.Priority == p && goal[j.Name] < most(j) && next(j, goal[j.Name]) > 0
+		}
 		for {
 			best := ""
+			var even float64
 			var offer float64
 			for _, n := range names {
 				j := by[n]
 				if j.Priority != p || goal[n] >= most(j) || j.GPUs > size {
 					continue
 				}
-				v := next(j, goal[n])
-				if goal[n] < j.Staying {
+				weight := float64(max(j.Weight, 1))
+				v, e := next(j, goal[n])*weight, (float64(goal[n]-j.Guarantee)+0.5)*float64(j.GPUs)/weight
+				if valued && goal[n] < j.Staying {
 					v += j.Move
 				}
 				v /= float64(j.GPUs)
-				b := by[best]
-				if best == "" || v > offer+1e-12 || math.Abs(v-offer) <= 1e-12 && (goal[n]-j.Guarantee)*j.GPUs < (goal[best]-b.Guarantee)*b.GPUs {
-					best, offer = n, v
+				near := math.Abs(v-offer) <= 1e-9
+				keeps := goal[n] < j.Staying && goal[best] >= by[best].Staying
+				if best == "" || v > offer && !near || near && (e < even-1e-9 || e < even+1e-9 && keeps) {
+					best, offer, even = n, v, e
 				}
 			}
 			if best == "" {
@@ -180,6 +226,23 @@ func simple(size int, jobs []pool.Job) map[string]int {
 		}
 	}
 	return goal
+}
+
+// simpleTurn is whose turn it is: in the order of who has a turn, since when, and the name, the first who can have one.
+func simpleTurn(room int, jobs []pool.Job, goal map[string]int) string {
+	jobs = slices.Clone(jobs)
+	slices.SortFunc(jobs, func(a, b pool.Job) int {
+		if a.Turn.IsZero() != b.Turn.IsZero() {
+			return b.Turn.Compare(a.Turn)
+		}
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name))
+	})
+	for _, j := range jobs {
+		if (j.Due || !j.Turn.IsZero()) && min(j.Ask, j.Limit) > j.Guarantee && goal[j.Name] == j.Guarantee && j.GPUs <= room {
+			return j.Name
+		}
+	}
+	return ""
 }
 
 func TestProperties(t *testing.T) {
@@ -226,7 +289,7 @@ func check(t *testing.T, size int, jobs []pool.Job) {
 	slices.Reverse(shuffled)
 	again := pool.Divide(size, shuffled)
 	slices.Reverse(again.Shares)
-	if diff := cmp.Diff(d.Shares, again.Shares); diff != "" {
+	if diff := gocmp.Diff(d.Shares, again.Shares); diff != "" {
 		t.Errorf("the order of the jobs matters (-want +got):\n%s", diff)
 	}
 	if !known {
@@ -244,10 +307,17 @@ func check(t *testing.T, size int, jobs []pool.Job) {
 			t.Errorf("job %s is short of %d, and %d GPUs lie idle", s.Name, s.Short(), size-total)
 		}
 		for _, o := range d.Shares { // no worker of lower priority beyond the guarantee, where it would do for a higher one
-			if o.Priority < s.Priority && s.Short() > 0 && o.Goal > min(o.Guarantee, o.Ask, o.Limit) && o.GPUs >= s.GPUs {
+			beyond := o.Goal - min(o.Guarantee, o.Ask, o.Limit)
+			if o.OnTurn {
+				beyond--
+			}
+			if o.Priority < s.Priority && s.Short() > 0 && beyond > 0 && o.GPUs >= s.GPUs {
 				t.Errorf("job %s of priority %d is short, and job %s of priority %d has more than its guarantee", s.Name, s.Priority, o.Name, o.Priority)
 			}
 		}
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(d.Shares), func(s pool.Share) bool { return !s.OnTurn })); n > 1 {
+		t.Errorf("%d jobs have a turn at a time", n)
 	}
 	want := simple(size, jobs)
 	for _, s := range d.Shares {
@@ -277,7 +347,7 @@ func TestMonotone(t *testing.T) {
 		}
 		i := r.IntN(len(jobs))
 		for what, change := range map[string]func(*pool.Job){
-			"priority": func(j *pool.Job) { j.Priority++ }, "guarantee": func(j *pool.Job) { j.Guarantee++ },
+			"priority": func(j *pool.Job) { j.Priority++ }, "guarantee": func(j *pool.Job) { j.Guarantee++ }, "weight": func(j *pool.Job) { j.Weight = max(j.Weight, 1) + 1 },
 		} {
 			more := slices.Clone(jobs)
 			change(&more[i])

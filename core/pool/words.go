@@ -9,10 +9,24 @@ import (
 // mostNamed is how many jobs a sentence names.
 const mostNamed = 3
 
+// of is a number of the pool's GPUs with their type.
+func (d Division) of(n int) string {
+	if d.Type == "" {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d %s", n, d.Type)
+}
+
+// clock is how a moment is said.
+const clock = "Jan 2 15:04"
+
 // Words says in a sentence what the pool gives to the i-th job, and why.
 func (d Division) Words(i int) string {
 	s := &d.Shares[i]
 	said := fmt.Sprintf("asks for %d, is guaranteed %d, holds %s", s.Ask, s.Guarantee, s.holds())
+	if s.Weight > 1 {
+		said += fmt.Sprintf(", has weight %d", s.Weight)
+	}
 	switch {
 	case len(d.Frozen) > 0:
 		return fmt.Sprintf("%s; all stays as it is until it is known what %s holds", said, named(d.Frozen))
@@ -26,6 +40,7 @@ func (d Division) Words(i int) string {
 	} else {
 		said += fmt.Sprintf("; gets %d%s", s.Goal, d.instead(i))
 	}
+	said += d.waited(i)
 	switch {
 	case s.Gives > 0 && s.Short() > 0:
 		said += fmt.Sprintf("; gives %d back%s", s.Gives, d.to(i))
@@ -38,6 +53,28 @@ func (d Division) Words(i int) string {
 	return said
 }
 
+// waited says of the i-th job that it has a turn, or how long it has waited for one.
+func (d Division) waited(i int) string {
+	s := &d.Shares[i]
+	since := s.Since.Format(clock)
+	switch {
+	case s.OnTurn && !s.Turn.IsZero():
+		return fmt.Sprintf("; one of them in its turn, until %s", s.Turn.Format(clock))
+	case s.OnTurn:
+		return "; one of them in its turn, for it has had no more than its guarantee since " + since
+	case s.Since.IsZero() || s.Short() == 0 || s.Goal > s.Guarantee:
+		return ""
+	case !s.Due:
+		return "; has had no more than its guarantee since " + since
+	}
+	for _, o := range d.Shares {
+		if o.OnTurn {
+			return fmt.Sprintf("; has had no more than its guarantee since %s, and has its turn after %s", since, o.Name)
+		}
+	}
+	return fmt.Sprintf("; has had no more than its guarantee since %s, and what is not guaranteed is too little for a turn", since)
+}
+
 func (s *Share) holds() string {
 	if s.Leaving > 0 {
 		return fmt.Sprintf("%d and %d that leave", s.Staying, s.Leaving)
@@ -48,11 +85,13 @@ func (s *Share) holds() string {
 // instead says who has what the i-th job does not get.
 func (d Division) instead(i int) string {
 	s := &d.Shares[i]
-	var above, worthier, owed []string
+	var above, worthier, owed, turns []string
 	for k := range d.Shares {
 		o := &d.Shares[k]
 		switch {
 		case k == i || o.Goal == 0:
+		case o.OnTurn && o.Goal <= o.owed()+1:
+			turns = append(turns, o.Name)
 		case o.Goal > o.owed() && o.Priority > s.Priority:
 			above = append(above, o.Name)
 		case o.Goal > o.owed() && o.Priority == s.Priority:
@@ -65,15 +104,25 @@ func (d Division) instead(i int) string {
 	for _, c := range []struct {
 		jobs []string
 		why  string
-	}{{above, "of higher priority"}, {worthier, "where a worker is worth as much or more"}, {owed, "with what it is guaranteed"}} {
+	}{{above, "of higher priority"}, {worthier, d.worthier(i)}, {turns, "whose turn it is after a wait"}, {owed, "with what it is guaranteed"}} {
 		if len(c.jobs) > 0 {
 			why = append(why, named(c.jobs)+" "+c.why)
 		}
 	}
 	if len(why) == 0 {
-		return fmt.Sprintf(", all that the pool of %d has", d.Size)
+		return fmt.Sprintf(", all that the pool of %s has", d.of(d.Size))
 	}
-	return fmt.Sprintf(" of the pool's %d, beside %s", d.Size, strings.Join(why, ", "))
+	return fmt.Sprintf(" of the pool's %s, beside %s", d.of(d.Size), strings.Join(why, ", "))
+}
+
+// worthier says what others of the i-th job's priority have before it.
+func (d Division) worthier(i int) string {
+	for _, o := range d.Shares {
+		if o.Priority == d.Shares[i].Priority && o.Weight != d.Shares[i].Weight {
+			return "where a worker is worth as much or more by weight"
+		}
+	}
+	return "where a worker is worth as much or more"
 }
 
 // to names who gets what the i-th job gives back.

@@ -59,6 +59,7 @@ type member struct {
 	by     *policyDecider
 	minute float64
 	now    pool.Job // as the pool sees it
+	wait   pool.Wait
 	obs    plan.Observation
 	d      plan.Decision
 }
@@ -68,6 +69,9 @@ const MostJobs = 10_000
 
 // fleetTick is the time between the rounds of a fleet, s: all its jobs decide in the same.
 const fleetTick = 60
+
+// fleetPatience is the pool's, as where a pool file does not say it.
+const fleetPatience = time.Hour
 
 // Fleet replays jobs that share a pool, or have each its own part of it, through one day, with the code that decides live: plan, core/pool and, where that
 // gives less, plan again. Each job knows its own future but for ForecastNoise.
@@ -137,20 +141,16 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 	if o.Partitioned {
 		limit = min(limit, o.GPUs/o.Jobs/j.PoolGPUs())
 	}
-	course, err := NewCourse(tr, CourseOptions{Days: 1, Interval: j.Forecast.Interval})
+	day, err := fleetDay(base, tr)
 	if err != nil {
 		return nil, err
 	}
-	if len(course.Parts) != 1 || course.Parts[0].Step != time.Minute {
-		return nil, errors.New("replay: a fleet needs a day of minutes without a gap")
-	}
-	day := course.Parts[0]
 	model := core.Prior(&j)
 	var out []*member
 	for i := range o.Jobs {
-		c := chance{seed: o.Seed*1_000_003 + uint64(i)}
+		c := o.chance(i)
 		shift := int(c.bits(drawFleet, 0, 0)%3)*480 + int(c.uniform(drawFleet, 0, 1)*60)
-		peak := model.Throughput(2+int(c.uniform(drawFleet, 0, 2)*15), j.Servers.Count)
+		peak := model.Throughput(peakWorkers(c), j.Servers.Count)
 		own := j
 		own.Name = fmt.Sprintf("job-%05d", i)
 		own.Workers.Max = limit
@@ -175,6 +175,50 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 		out = append(out, m)
 	}
 	return out, nil
+}
+
+// fleetDay is the last day of a trace without a gap, or what there is of one.
+func fleetDay(base *job.Job, tr Trace) (Part, error) {
+	course, err := NewCourse(tr, CourseOptions{Days: 1, Interval: base.Forecast.Interval})
+	if err != nil {
+		return Part{}, err
+	}
+	if len(course.Parts) != 1 || course.Parts[0].Step != time.Minute {
+		return Part{}, errors.New("replay: a fleet needs a day of minutes without a gap")
+	}
+	return course.Parts[0], nil
+}
+
+// FleetSpan is how much of a day a fleet is replayed for.
+func FleetSpan(base *job.Job, tr Trace) (time.Duration, error) {
+	p, err := fleetDay(base, tr)
+	if err != nil {
+		return 0, err
+	}
+	return p.Duration(), nil
+}
+
+// chance draws for the i-th job.
+func (o *FleetOptions) chance(i int) chance { return chance{seed: o.Seed*1_000_003 + uint64(i)} }
+
+// The peaks of a fleet's jobs need so many workers.
+const leastPeak, mostPeak = 2, 16
+
+// peakWorkers is how many workers a job needs at its peak.
+func peakWorkers(c chance) int {
+	return leastPeak + int(c.uniform(drawFleet, 0, 2)*(mostPeak-leastPeak+1))
+}
+
+// peaks are how many jobs need more at their peaks than an equal part of the GPUs, and how many GPUs all peaks take together.
+func (o *FleetOptions) peaks(base *job.Job) (cramped, gpus int) {
+	for i := range o.Jobs {
+		peak := peakWorkers(o.chance(i)) * base.PoolGPUs()
+		gpus += peak
+		if peak > o.GPUs/o.Jobs {
+			cramped++
+		}
+	}
+	return cramped, gpus
 }
 
 // shifted is a day that begins so many minutes later in itself, and whose peak is so high. Its past is the day before, which was the same.
@@ -273,6 +317,7 @@ func (f *fleet) round(t float64) {
 		if asked > f.o.GPUs { // else all get what they ask for, whatever it is worth
 			m.now.Worth, m.now.Move = plan.Worth(m.obs, m.now.Ask), core.PoolMove(m.obs, m.now.GPUs, m.w.Drain.To)
 		}
+		m.wait.Tell(&m.now, m.obs.Now, fleetPatience)
 		jobs[i] = m.now
 	}
 	if asked > f.o.GPUs {
@@ -281,6 +326,7 @@ func (f *fleet) round(t float64) {
 	d := pool.Divide(f.o.GPUs, jobs)
 	for i, m := range f.members {
 		sh := &core.PoolShare{Pool: "fleet", Size: d.Size, Held: d.Held, Free: d.Free, Share: d.Shares[i]}
+		m.wait = m.wait.After(sh.Share, m.obs.Now, fleetPatience, m.obs.JoinTime.Value+m.obs.RescaleCost.Value+m.w.Drain.To)
 		_, m.d = sh.Within(m.by.policy.Again, m.obs, m.d)
 		if m.d.Target < m.target && sh.Short() > 0 {
 			f.preempted += m.target - m.d.Target

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
@@ -13,14 +15,21 @@ import (
 
 // FleetReport compares a fleet on one pool with the same fleet in parts, for each of some policies.
 type FleetReport struct {
-	Trace         string     `json:"trace"`
-	Jobs          int        `json:"jobs"`
-	GPUs          int        `json:"gpus"`
-	Priority      int        `json:"priority_jobs"`
-	Seeds         int        `json:"seeds"`
-	ForecastNoise float64    `json:"forecast_noise"`
-	MaxLag        float64    `json:"max_lag_s"`
-	Rows          []FleetRow `json:"rows"`
+	Trace         string  `json:"trace"`
+	Jobs          int     `json:"jobs"`
+	GPUs          int     `json:"gpus"`
+	Priority      int     `json:"priority_jobs"`
+	Seeds         int     `json:"seeds"`
+	ForecastNoise float64 `json:"forecast_noise"`
+	MaxLag        float64 `json:"max_lag_s"`
+	// SpanHours is how much of a day the trace has; figures are per day all the same.
+	SpanHours float64 `json:"span_hours"`
+	// WorkerGPUs are those of a worker; Cramped is how many jobs need more at their peaks than an equal part, PeakGPUs what parts as large as each job's peak
+	// would take together; means over the seeds.
+	WorkerGPUs int        `json:"worker_gpus"`
+	Cramped    float64    `json:"jobs_larger_than_part"`
+	PeakGPUs   float64    `json:"peak_gpus"`
+	Rows       []FleetRow `json:"rows"`
 }
 
 // FleetRow is a policy on one pool, or in parts; means over the seeds.
@@ -37,6 +46,18 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 	}
 	r := &FleetReport{
 		Trace: tr.Name, Jobs: o.Jobs, GPUs: o.GPUs, Priority: o.Priority, Seeds: seeds, ForecastNoise: o.ForecastNoise, MaxLag: base.SLO.MaxLag.Seconds(),
+	}
+	span, err := FleetSpan(base, tr)
+	if err != nil {
+		return nil, err
+	}
+	r.SpanHours, r.WorkerGPUs = span.Hours(), base.PoolGPUs()
+	for i := range seeds {
+		own := o
+		own.Seed += uint64(i)
+		cramped, gpus := own.peaks(base)
+		r.Cramped += float64(cramped) / float64(seeds)
+		r.PeakGPUs += float64(gpus) / float64(seeds)
 	}
 	for _, p := range policies {
 		for _, parts := range []bool{false, true} {
@@ -69,14 +90,32 @@ func (r *FleetResult) add(o FleetResult, share float64) {
 	r.MostHeld = max(r.MostHeld, o.MostHeld)
 }
 
+// parts says what the comparison with equal parts is worth.
+func (r *FleetReport) parts() string {
+	peaks := fmt.Sprintf("Peaks need %d to %d workers of %s", leastPeak, mostPeak, job.Count(r.WorkerGPUs, "GPU"))
+	if r.Cramped == 0 {
+		return peaks + ": no job needs more than its part."
+	}
+	return fmt.Sprintf("%s: %.0f of the jobs need more than their part, and fall behind there whatever the\npolicy. Parts as large as each job's peak would take %s GPUs together.",
+		peaks, math.Ceil(r.Cramped), plan.Thousands(int64(math.Round(r.PeakGPUs))))
+}
+
 // WriteText writes the report for a terminal.
 func (r *FleetReport) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s jobs on %s GPUs for one day of %s, rescaled live", plan.Thousands(int64(r.Jobs)), plan.Thousands(int64(r.GPUs)), r.Trace)
+	span := "one day"
+	if r.SpanHours < 24 {
+		span = job.FormatDuration(time.Duration(r.SpanHours * float64(time.Hour)).Round(time.Minute))
+	}
+	fmt.Fprintf(&b, "%s jobs on %s GPUs for %s of %s, rescaled live", plan.Thousands(int64(r.Jobs)), plan.Thousands(int64(r.GPUs)), span, r.Trace)
 	if r.Priority > 0 {
 		fmt.Fprintf(&b, ", %s with priority", plan.Thousands(int64(r.Priority)))
 	}
-	fmt.Fprintf(&b, ".\nForecasts know the future, with an error of %.0f %%. In parts, each job has %d GPUs of its own.\n\n", 100*r.ForecastNoise, r.GPUs/r.Jobs)
+	fmt.Fprintf(&b, ".\nForecasts know the future, with an error of %.0f %%. In parts, each job has %d GPUs of its own.\n", 100*r.ForecastNoise, r.GPUs/r.Jobs)
+	if r.SpanHours < 24 {
+		fmt.Fprintf(&b, "The trace is shorter than a day: GPU-h and cost are scaled up to one.\n")
+	}
+	fmt.Fprintf(&b, "%s\n\n", r.parts())
 	title := func(row FleetRow) string {
 		if row.Partitioned {
 			return row.Policy + ", parts"
