@@ -120,24 +120,31 @@ func TestParseCurve(t *testing.T) {
 		"too long":        {text: "1970-05-01T00:00:00Z,1\n2024-05-01T00:00:00Z,1\n2024-05-01T00:00:01Z,1\n", fail: "t.csv:3:1: from 1970-05-01T00:00:00Z to 2024-05-01T00:00:01Z in bins of 1s are 1704153602 bins; that looks like a wrong timestamp"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, _, err := ParseCurve("t.csv", strings.NewReader(tt.text))
-			if tt.fail != "" {
-				if err == nil {
-					t.Fatalf("no error; want %s", tt.fail)
-				}
-				if diff := cmp.Diff(tt.fail, err.Error()); diff != "" {
-					t.Error(diff)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got, cmpopts.EquateNaNs()); diff != "" {
-				t.Error(diff)
-			}
+			checkCurve(t, tt.text, tt.want, tt.fail)
 		})
 	}
+}
+
+// checkCurve wants the curve of a text, or the words with which it is refused.
+func checkCurve(t *testing.T, text string, want Curve, fail string) (notes []string) {
+	t.Helper()
+	got, notes, err := ParseCurve("t.csv", strings.NewReader(text))
+	if fail != "" {
+		if err == nil {
+			t.Fatalf("no error; want %s", fail)
+		}
+		if diff := cmp.Diff(fail, err.Error()); diff != "" {
+			t.Error(diff)
+		}
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" {
+		t.Error(diff)
+	}
+	return notes
 }
 
 func TestReadCurve(t *testing.T) {

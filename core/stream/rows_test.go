@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func hours(step time.Duration, rates ...float64) Curve {
@@ -108,22 +107,7 @@ func sparse(c Curve, rates map[int]float64) Curve {
 func TestExports(t *testing.T) {
 	for name, tt := range exports {
 		t.Run(name, func(t *testing.T) {
-			got, notes, err := ParseCurve("t.csv", strings.NewReader(tt.text))
-			if tt.fail != "" {
-				if err == nil {
-					t.Fatalf("no error; want %s", tt.fail)
-				}
-				if diff := cmp.Diff(tt.fail, err.Error()); diff != "" {
-					t.Error(diff)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got, cmpopts.EquateNaNs()); diff != "" {
-				t.Error(diff)
-			}
+			notes := checkCurve(t, tt.text, tt.want, tt.fail)
 			for i := range notes {
 				notes[i] = strings.TrimPrefix(notes[i], "t.csv: ")
 			}
