@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // This file has what the Forgets of backends have in common.
@@ -110,8 +111,15 @@ func removeWhole(dir, name string) error {
 	if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, os.RemoveAll(aside))
 	}
-	return os.RemoveAll(aside)
+	for tries := 0; ; tries++ { // a write that was under way as the folder was moved may still arrive in it
+		if err := os.RemoveAll(aside); !errors.Is(err, syscall.ENOTEMPTY) || tries == removeTries {
+			return err
+		}
+	}
 }
+
+// removeTries is how often a folder that nobody can find any more is emptied again.
+const removeTries = 10
 
 func processes(n int) string {
 	if n == 1 {
