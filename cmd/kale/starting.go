@@ -58,7 +58,7 @@ func noteProcess(dir, file string) *starting {
 			made.Remove()
 			return nil
 		}
-		if lock(f, unix.LOCK_SH) == nil && isAt(f, path) { // who has it to itself looks, or removes it, and lets go at once
+		if backend.Flock(f, unix.LOCK_SH) == nil && backend.IsAt(f, path) { // who has it to itself looks, or removes it, and lets go at once
 			_ = f.Truncate(0) // that it is not known which process starts the job keeps none from it
 			_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
 			return &starting{f, path, made}
@@ -73,30 +73,12 @@ func (s *starting) end() {
 	if s == nil || s.f == nil {
 		return
 	}
-	if lock(s.f, unix.LOCK_EX|unix.LOCK_NB) == nil && isAt(s.f, s.path) { // otherwise another run still needs it
+	if backend.Flock(s.f, unix.LOCK_EX|unix.LOCK_NB) == nil && backend.IsAt(s.f, s.path) { // otherwise another run still needs it
 		_ = os.Remove(s.path) // one that stays says nothing: nobody holds it
 		s.made.Remove()
 	}
 	s.f.Close()
 	s.f = nil
-}
-
-func lock(f *os.File, how int) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-// isAt says that a file that is open is the one that has a name now.
-func isAt(f *os.File, path string) bool {
-	held, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Stat(path)
-	return err == nil && os.SameFile(held, there)
 }
 
 // isStarting says whether a kale run is about to take up the job that has its state in a folder, and in which process; 0: that is not known.

@@ -203,13 +203,7 @@ func TryLock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err == nil {
+	if err = Flock(f, unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		return f, nil
 	}
 	f.Close()
@@ -217,4 +211,23 @@ func TryLock(path string) (*os.File, error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("lock %s: %w", path, err)
+}
+
+// Flock is flock(2), begun again where a signal interrupts it.
+func Flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// IsAt says that a file that is open is the one that has the path now, and not one that was moved or removed since. No link is followed.
+func IsAt(f *os.File, path string) bool {
+	has, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	is, err := os.Lstat(path)
+	return err == nil && os.SameFile(has, is)
 }

@@ -1,9 +1,6 @@
 package plan
 
-import (
-	"slices"
-	"time"
-)
+import "slices"
 
 // refuted says whether more was measured in the last interval than any scenario had
 // for it when it began, and than any has for the next. The forecaster then knows less
@@ -20,15 +17,4 @@ func (s *sheet) refuted(v *view, c *courses) bool {
 	m.Metrics.note(s.o.Now, 2*unit, 0, highest)
 	measured, ok := v.measured(unit.Seconds())
 	return ok && known && measured > max(had.Max, highest)
-}
-
-// near is the bucket that was begun nearest to a time, and no further from it than
-// within.
-func (r row) near(at time.Time, within time.Duration) (b bucket, ok bool) {
-	for _, one := range r {
-		if d := at.Sub(time.UnixMilli(one.At)).Abs(); d <= within {
-			b, ok, within = one, true, d
-		}
-	}
-	return b, ok
 }

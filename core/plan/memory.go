@@ -102,6 +102,17 @@ func (r row) mean(i int) (mean float64, ok bool) {
 	return mean / float64(max(n, 1)), n > 0
 }
 
+// near is the bucket that was begun nearest to a time, and no further from it than
+// within.
+func (r row) near(at time.Time, within time.Duration) (b bucket, ok bool) {
+	for _, one := range r {
+		if d := at.Sub(time.UnixMilli(one.At)).Abs(); d <= within {
+			b, ok, within = one, true, d
+		}
+	}
+	return b, ok
+}
+
 // largest and smallest are over the first value of what was noted since.
 func (r row) largest(since time.Time, or float64) float64 {
 	for _, b := range r {

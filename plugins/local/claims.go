@@ -146,8 +146,8 @@ func (c claims) look(device string) (by holder, held bool, err error) {
 	if err != nil {
 		return holder{}, false, c.failed(device, err)
 	}
-	defer f.Close()                         // which lets go of what is taken here
-	switch err := flock(f, unix.LOCK_SH); { // shared, so that two that look do not see each other; who takes it meanwhile tries again
+	defer f.Close()                                              // which lets go of what is taken here
+	switch err := backend.Flock(f, unix.LOCK_SH|unix.LOCK_NB); { // shared, so that two that look do not see each other; who takes it meanwhile tries again
 	case err == nil:
 		by = readHolder(f)
 		return by, by.dying(), nil
@@ -173,7 +173,7 @@ func (c claims) take(device string, me holder) (file *os.File, by holder, err er
 		if err != nil {
 			return nil, holder{}, c.failed(device, err)
 		}
-		err = flock(f, unix.LOCK_EX)
+		err = backend.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case errors.Is(err, unix.EWOULDBLOCK):
 			f.Close()
@@ -185,7 +185,7 @@ func (c claims) take(device string, me holder) (file *os.File, by holder, err er
 		case err != nil:
 			f.Close()
 			return nil, holder{}, c.failed(device, fmt.Errorf("lock %s: %w", f.Name(), err))
-		case !isAt(f, c.path(device)): // it was removed meanwhile
+		case !backend.IsAt(f, c.path(device)): // it was removed meanwhile
 			f.Close()
 			continue
 		}
@@ -225,7 +225,7 @@ func (s *supervisor) checkClaims() error {
 		return fmt.Errorf("it has %d claims for %d GPUs (%s): only Kale's plugin starts it", len(s.claims), len(gpus), strings.Join(gpus, ", "))
 	}
 	for _, f := range s.claims {
-		if err := flock(f, unix.LOCK_EX); err != nil { // which it has already
+		if err := backend.Flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil { // which it has already
 			return fmt.Errorf("it has no claim of a GPU: %w", err)
 		}
 	}
@@ -283,23 +283,6 @@ func closeAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()
 	}
-}
-
-func flock(f *os.File, how int) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
-
-func isAt(f *os.File, path string) bool {
-	has, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	is, err := os.Lstat(path)
-	return err == nil && os.SameFile(has, is)
 }
 
 // readHolder gives what a claim's file says, nobody where that is nothing or cannot be read.

@@ -345,7 +345,7 @@ func held(path string) (bool, error) {
 	}
 	defer f.Close() // which lets go of what is taken here
 	// Shared, so that two that look do not see each other; a supervisor that meets it waits (lockSelf).
-	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	err = backend.Flock(f, unix.LOCK_SH|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
 	}

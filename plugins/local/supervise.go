@@ -181,22 +181,19 @@ func lockSelf(path string) (*os.File, error) {
 		return nil, fmt.Errorf("lock the folder: %w", err)
 	}
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := backend.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return f, nil
 		}
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			if taken, herr := held(path); herr == nil && taken {
-				f.Close()
-				return nil, errSupervised
-			}
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		if !errors.Is(err, unix.EINTR) {
+		if !errors.Is(err, unix.EWOULDBLOCK) {
 			f.Close()
 			return nil, fmt.Errorf("lock the folder: %w", err)
 		}
+		if taken, herr := held(path); herr == nil && taken {
+			f.Close()
+			return nil, errSupervised
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
