@@ -32,6 +32,8 @@ type Options struct {
 	Rest        bool     // slurmrestd on a unix socket, with tokens (MissingRest)
 	Name        string   // ClusterName, default "kale"
 	Beside      *Cluster // another cluster with accounts, which this one shares, so that clients reach either with --clusters; it is closed after this one
+
+	chosen func(c *Cluster) // is told when the ports of c are, and nobody listens on them yet; nil: nobody
 }
 
 // Cluster is a Slurm that runs. Its methods may be called from any goroutine.
@@ -51,6 +53,7 @@ type Cluster struct {
 	database, dbd   *daemon // with Accounting
 	restd           *daemon // with Rest
 	dbPort, dbdPort int
+	starting        bool // it is not known yet whether its daemons have their ports
 	closed          bool
 }
 
@@ -80,7 +83,8 @@ func find(name string) (string, error) {
 	return "", fmt.Errorf("%s is neither in $PATH nor in /usr/sbin", name)
 }
 
-// Start starts a cluster and returns when all its nodes are idle. The caller closes it.
+// Start starts a cluster and returns when all its nodes are idle. The caller closes it. Where somebody else took one of its ports before its daemon listened
+// there, it is started once more, on others.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if why := Missing(); why != "" {
 		return nil, errors.New("start a private Slurm: " + why)
@@ -97,7 +101,16 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Name == "" {
 		o.Name = "kale"
 	}
-	c := &Cluster{dir: o.Dir, opt: o}
+	c, err := start(ctx, o)
+	if errors.Is(err, errTaken) {
+		c, err = start(ctx, o)
+	}
+	return c, err
+}
+
+// start is Start without another try.
+func start(ctx context.Context, o Options) (*Cluster, error) {
+	c := &Cluster{dir: o.Dir, opt: o, starting: true}
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "kale-slurm-")
 		if err != nil {
@@ -109,6 +122,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	c.starter = newStarter()
 	err := c.lay()
 	if err == nil {
+		if o.chosen != nil {
+			o.chosen(c)
+		}
 		err = c.guard()
 	}
 	if err == nil && o.Accounting {
@@ -129,8 +145,13 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		err = c.wait(ctx, "all nodes are idle", c.allIdle)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start a private Slurm: %w%s", err, c.complaints()), c.Close())
+		err = errors.Join(fmt.Errorf("start a private Slurm: %w%s", err, c.complaints()), c.Close())
+		if errors.Is(err, errTaken) && !c.own {
+			err = errors.Join(err, c.clear())
+		}
+		return nil, err
 	}
+	c.starting = false
 	return c, nil
 }
 
@@ -224,6 +245,11 @@ const patience = 2 * time.Minute
 func (c *Cluster) wait(ctx context.Context, what string, cond func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	if c.starting {
+		var end func()
+		ctx, end = c.untilTaken(ctx)
+		defer end()
+	}
 	for {
 		err := cond(ctx)
 		if err == nil {
@@ -231,6 +257,9 @@ func (c *Cluster) wait(ctx context.Context, what string, cond func(context.Conte
 		}
 		select {
 		case <-ctx.Done():
+			if cause := context.Cause(ctx); errors.Is(cause, errTaken) {
+				err = cause
+			}
 			return fmt.Errorf("wait until %s: %w", what, err)
 		case <-time.After(50 * time.Millisecond):
 		}
