@@ -223,7 +223,7 @@ func (r *rig) readToken() error {
 		return nil
 	}
 	if r.site.spec != nil {
-		raw, err := r.site.spec()
+		raw, err := r.site.spec(r)
 		if err != nil {
 			return err
 		}

@@ -65,13 +65,13 @@ func nomadOf(r *rig, o nomadtest.Options) (*site, *nomadtest.Cluster, *api.Clien
 	s.gpus = 1
 	s.look = func(*rig) backend.Backend { return nomad.New(nil) }
 	s.files = func(*rig, string) string { return "" }
-	s.spec = func() ([]byte, error) { return specOnNomad(client) }
+	s.spec = func(r *rig) ([]byte, error) { return specOnNomad(client, r.name()) }
 	return &s, c, client, relay
 }
 
-// specOnNomad reads what the first parameter server is given, as an administrator can.
-func specOnNomad(client *api.Client) ([]byte, error) {
-	vars, _, err := client.Variables().PrefixList("nomad/jobs/kale-"+jobName+"-ps-0-", &api.QueryOptions{})
+// specOnNomad reads what the first parameter server of a job is given, as an administrator can.
+func specOnNomad(client *api.Client, name string) ([]byte, error) {
+	vars, _, err := client.Variables().PrefixList("nomad/jobs/kale-"+name+"-ps-0-", &api.QueryOptions{})
 	if err != nil {
 		return nil, err
 	}

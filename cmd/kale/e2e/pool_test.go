@@ -13,20 +13,45 @@ import (
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/stream/kafkatest"
+	"github.com/kale-sched/kale/plugins/nomad/nomadtest"
+	"github.com/kale-sched/kale/plugins/slurm/slurmtest"
 )
 
 // Two jobs share a pool of four slots. The one with priority gets busy: the other drains two workers for it and keeps its guarantee, and has them back
 // when it is quiet again. Both train every record once, and at no time do more than four workers run.
 func TestTwoJobsShareAPool(t *testing.T) {
-	kafka := kafkatest.Embedded(t)
-	a := newRig(t, kafka, options{name: "ads", topic: "ads", policy: "follow", min: 1, max: 3, step: 160 * time.Millisecond})
-	b := newRig(t, kafka, options{name: "ctr", topic: "ctr", policy: job.PolicyStatic, min: 1, max: 3, step: 160 * time.Millisecond, with: a})
-	file := filepath.Join(a.dir, "pool.hcl")
-	pool := "pool \"main\" {\n  gpus = 4\n  job \"ads\" {\n    priority = 10\n  }\n}\n"
-	if err := os.WriteFile(file, []byte(pool), 0o600); err != nil {
-		t.Fatal(err)
+	t.Parallel()
+	sharesAPool(t, here, "  gpus = 4\n")
+}
+
+// The same on a real Slurm.
+func TestTwoJobsShareAPoolOnSlurm(t *testing.T) {
+	t.Parallel()
+	at := *onSlurm
+	at.start = func(r *rig) *site {
+		s, _, _ := slurmOf(r, slurmtest.Options{Nodes: 2, GPUsPerNode: 2, CPUs: 64})
+		return s
 	}
-	a.more = []string{b.file, "-pool", file}
+	sharesAPool(t, &at, "  gpus = 4\n")
+}
+
+// And on a real Nomad.
+func TestTwoJobsShareAPoolOnNomad(t *testing.T) {
+	t.Parallel()
+	at := *onNomad
+	at.start = func(r *rig) *site {
+		s, _, _, _ := nomadOf(r, nomadtest.Options{Clients: 2, GPUs: 2})
+		return s
+	}
+	sharesAPool(t, &at, "  gpus = 4\n")
+}
+
+// sharesAPool is that test at a place with four GPUs or slots; size is what the pool file says of that.
+func sharesAPool(t *testing.T, at *site, size string) {
+	kafka := kafkatest.Embedded(t)
+	a := newRig(t, kafka, options{name: "ads", topic: "ads", policy: "follow", min: 1, max: 3, step: 160 * time.Millisecond, site: at})
+	b := newRig(t, kafka, options{name: "ctr", topic: "ctr", policy: job.PolicyStatic, min: 1, max: 3, step: 160 * time.Millisecond, with: a})
+	a.pool("pool \"main\" {\n" + size + "  job \"ads\" {\n    priority = 10\n  }\n}\n")
 	quiet := b.steadyTraffic(100)
 	night := a.steadyTraffic(100) // one worker trains 400 records/s
 	a.run()
@@ -50,18 +75,21 @@ func TestTwoJobsShareAPool(t *testing.T) {
 
 	a.endTraffic(night)
 	b.endTraffic(quiet)
-	a.awaitTrained("everything of ads is trained")
-	b.awaitTrained("everything of ctr is trained")
-	b.stop()
-	a.stop()
-	a.gone()
-	for _, r := range []*rig{a, b} {
-		r.produced(nil)
-		r.exact(300)
-		for _, s := range records[core.Rescale](r, state.Rescales) {
-			t.Logf("%s: %d → %d in %v: %s", r.name(), s.From, s.To, s.Done.Sub(s.Decided).Round(time.Millisecond), s.Reason)
-		}
+	w.end(300)
+}
+
+// pool has the jobs that the rig's scheduler runs share what a pool file says.
+func (r *rig) pool(file string) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, "pool.hcl")
+	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
+		r.t.Fatal(err)
 	}
+	r.more = nil
+	for _, other := range r.together {
+		r.more = append(r.more, other.file)
+	}
+	r.more = append(r.more, "-pool", path)
 }
 
 // poolWatch follows two jobs that share a pool.
@@ -97,6 +125,27 @@ func (w *poolWatch) await(what string, workers ...int) {
 		}
 		return ""
 	})
+}
+
+// end stops the jobs, whose traffic has ended, once all of it is trained, and checks that each of so many records at least was trained once.
+func (w *poolWatch) end(least int64) {
+	first := w.jobs[0]
+	first.t.Helper()
+	for _, r := range w.jobs {
+		r.awaitTrained("everything of " + r.name() + " is trained")
+	}
+	for _, r := range w.jobs[1:] {
+		r.stop()
+	}
+	first.stop()
+	first.gone()
+	for _, r := range w.jobs {
+		r.produced(nil)
+		r.exact(least)
+		for _, s := range records[core.Rescale](r, state.Rescales) {
+			r.t.Logf("%s: %d → %d in %v: %s", r.name(), s.From, s.To, s.Done.Sub(s.Decided).Round(time.Millisecond), s.Reason)
+		}
+	}
 }
 
 // workersLive is how many workers of the job hold a place.

@@ -35,7 +35,7 @@ const (
 // options are what differs between the tests' jobs. The zero value is two workers of the counting model that never rescale.
 type options struct {
 	name     string        // "" is jobName
-	with     *rig          // whose scheduler's process runs this job too; nil is its own
+	with     *rig          // whose scheduler's process runs this job too, at its site; nil is its own
 	model    string        // kind; "" is counting
 	min, max int           // workers; 0, 0 is 2, 2
 	policy   string        // "" is static: always max
@@ -209,14 +209,17 @@ func newRig(t *testing.T, kafka *kafkatest.Cluster, o options) *rig {
 		t.Fatal(err)
 	}
 	r.file = filepath.Join(r.dir, o.name+"job.hcl")
-	if r.site = o.site; r.site == nil {
+	switch r.site = o.site; {
+	case r.site == nil && o.with != nil:
+		r.site = o.with.site
+	case r.site == nil:
 		r.site = here
 	}
 	t.Cleanup(r.cleanUp)
 	if o.disk {
 		r.disk = newDisk(t, filepath.Join(r.dir, "checkpoint"))
 	}
-	if r.site.start != nil { // after the disk: it is to have it too
+	if r.site.start != nil && o.with == nil { // after the disk: it is to have it too
 		r.site = r.site.start(r)
 	}
 	r.look = r.site.look(r)

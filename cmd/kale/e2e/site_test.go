@@ -30,7 +30,7 @@ type site struct {
 	// start starts a cluster for one rig, which ends with its test, and gives the site that it is; nil where nothing has to be started.
 	start func(r *rig) *site
 	// spec gives the specification that the job's processes are given; nil where it lies in files.
-	spec func() ([]byte, error)
+	spec func(r *rig) ([]byte, error)
 	gpus int // of a worker
 
 	// faults are what the site can bring about besides chaos.Everywhere.

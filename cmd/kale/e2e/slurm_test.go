@@ -59,7 +59,7 @@ func slurmOf(r *rig, o slurmtest.Options) (*site, *slurmtest.Cluster, *lateSbatc
 		})
 		return b
 	}
-	s.files = func(_ *rig, name string) string { return filepath.Join(shared, jobName, "*-g*", name) }
+	s.files = func(r *rig, name string) string { return filepath.Join(shared, r.name(), "*-g*", name) }
 	return &s, c, late
 }
 
