@@ -89,7 +89,7 @@ func ParsePool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
 
 const (
 	mostWeight    = 1000
-	leastPatience = time.Minute
+	leastPatience = 10 * time.Second // and never less than a job's tick: Check
 	mostPatience  = 7 * 24 * time.Hour
 )
 
@@ -198,7 +198,7 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 	}
 	d.block(spec, &own, label, "")
 	if p.Patience > 0 && p.Patience < leastPatience {
-		d.fail(rangeOf(d.job.ranges, "patience"), "Patience too short", "A job decides once in autoscale.tick: use %s or more, or \"0s\" for no turns.", FormatDuration(leastPatience))
+		d.fail(rangeOf(d.job.ranges, "patience"), "Patience too short", "Use %s or more, and no less than each job's autoscale.tick, or \"0s\" for no turns.", FormatDuration(leastPatience))
 	}
 	if gpus, both := own.Attributes["gpus"]; both && len(types) > 0 {
 		d.fail(gpus.NameRange, "GPUs with and without a type", "The pool has types (line %d): say in each how many GPUs it has, and leave this line out.", types[0].Start.Line)
@@ -326,6 +326,10 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 		}
 		if of.Limit < of.Guarantee && of.Guarantee <= j.Workers.Max && of.Guarantee >= j.Workers.Min {
 			fail(path+".limit", "The limit is below workers.min", "Job %q never has fewer than %d workers (workers.min in %s).", j.Name, j.Workers.Min, j.File)
+		}
+		if p.Patience > 0 && p.Patience < j.Autoscale.Tick {
+			fail("patience", "Patience too short", "Job %q decides once in %s (autoscale.tick in %s), and would be due a turn each time: use as much or more, or \"0s\" for no turns.",
+				j.Name, FormatDuration(j.Autoscale.Tick), j.File)
 		}
 		if firsts[of.Type] == nil {
 			firsts[of.Type] = j

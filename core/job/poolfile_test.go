@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/hcl/v2"
 )
 
 const twoJobs = `
@@ -189,4 +191,24 @@ func FuzzParsePool(f *testing.F) {
 			located(t, files, p.Check([]*Job{{Name: "ctr"}}))
 		}
 	})
+}
+
+// A patience that is shorter than what a job takes from one decision to the next is refused: it would be due a turn at each.
+func TestPatienceAndTick(t *testing.T) {
+	a := jobNamed(t, "a", "", "")
+	b := jobNamed(t, "b", "", "")
+	b.Autoscale.Tick = 90 * time.Second
+	for patience, want := range map[string]string{
+		"0s":  "",
+		"2m":  "",
+		"1m":  `Job "b" decides once in 1m30s (autoscale.tick in b.hcl), and would be due a turn each time: use as much or more, or "0s" for no turns.`,
+		"10s": `Job "a" decides once in 1m (`,
+	} {
+		p, _ := poolOf(t, strings.Replace(twoJobs, "gpus = 4", "gpus = 4\n  patience = \""+patience+"\"", 1))
+		diags := p.Check([]*Job{a, b})
+		told := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool { return strings.Contains(d.Detail, want) })
+		if diags.HasErrors() != (want != "") || want != "" && !told {
+			t.Errorf("patience %s: %v", patience, diags)
+		}
+	}
 }

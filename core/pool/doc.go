@@ -16,8 +16,8 @@
 //     weight 2 is worth counts twice; no weight is anything to another priority.
 //   - Calm. Among these a worker that a job holds counts for Move more: it does not change hands for less than the change costs.
 //   - Fairness. Where all this is equal, in proportion to weights, of what is beyond the guarantees, rounded to workers (Webster's method); where that is
-//     equal too, to who holds the worker. Where no worker that jobs of a priority still want is worth anything, or nobody knows its worth, the proportion
-//     decides alone, whoever holds what.
+//     equal too, to who holds the worker. Where no worker that jobs of a priority still want is worth anything (a twentieth of its GPUs at least), or nobody
+//     knows its worth, the proportion decides alone, whoever holds what.
 //   - Nothing lies idle: a GPU is left over only when nobody asks for it, or when it is too few for one more worker.
 //   - Unknown is never zero. What a job holds that could not be looked at yet counts as its limit; while that does not leave room for what the others
 //     hold, nobody gets more and nobody gives back.

@@ -205,7 +205,7 @@ func serve(room int, jobs []*Share) (left int) {
 	valued := false
 	for _, s := range jobs {
 		if s.Goal < s.asks() {
-			b := &bidder{Share: s, worth: falling(s.Worth, s.asks())}
+			b := &bidder{Share: s, worth: something(falling(s.Worth, s.asks()), s.GPUs)}
 			valued = valued || b.worth[s.Goal] > 0 // what falls is nowhere higher
 			q = append(q, b)
 		}
@@ -261,6 +261,19 @@ func falling(worth []float64, n int) []float64 {
 		}
 	}
 	return out
+}
+
+// leastWorth is what a worker's GPU must be worth, in GPUs, to be worth anything: a twentieth of what it costs. A live stream always has some records that
+// wait, so that one more worker always prevents some lag; were that worth anything, nothing would ever be divided by weights, and who holds a worker would
+// keep it for next to nothing.
+const leastWorth = 0.05
+
+// something makes of the worths of workers of so many GPUs, a row that does not rise, what is worth nothing 0.
+func something(falling []float64, gpus int) []float64 {
+	for i := len(falling) - 1; i >= 0 && falling[i] < leastWorth*float64(gpus); i-- {
+		falling[i] = 0
+	}
+	return falling
 }
 
 // bidder is a job that wants one more worker.

@@ -506,3 +506,19 @@ func BenchmarkDivide(b *testing.B) {
 		})
 	}
 }
+
+// What prevents next to nothing is worth nothing: a live stream always has some records that wait, and weights divide all the same, whoever holds what.
+func TestNextToNothingIsNothing(t *testing.T) {
+	jobs := func(worth float64) []pool.Job {
+		return []pool.Job{
+			{Name: "feed", Weight: 2, Guarantee: 1, Limit: 5, Ask: 5, Staying: 4, GPUs: 1, Worth: []float64{18, worth, worth, worth, worth}, Move: 1.3},
+			{Name: "log", Guarantee: 1, Limit: 5, Ask: 5, Staying: 1, GPUs: 1, Worth: []float64{18, worth / 2, worth / 2, worth / 2, worth / 2}, Move: 1.3},
+		}
+	}
+	for worth, want := range map[float64][2]int{0: {3, 2}, 0.02: {3, 2}, 0.0499: {3, 2}, 0.05: {4, 1}, 0.5: {4, 1}} {
+		d := pool.Divide(5, jobs(worth))
+		if got := [2]int{d.Shares[0].Goal, d.Shares[1].Goal}; got != want {
+			t.Errorf("with workers that are worth %g, feed and log get %v, not %v", worth, got, want)
+		}
+	}
+}

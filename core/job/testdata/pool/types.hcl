@@ -1,7 +1,7 @@
 pool "main" {
   gpus     = 24
   weight   = 2
-  patience = "10s"
+  patience = "5s"
 
   type "a100" {
     gpus     = 8
