@@ -70,12 +70,13 @@ func (s *shell) withPlugin(name string) *shell {
 // plugins are the builds of clusters' plugins, by name.
 var plugins sync.Map
 
-func slurmSite(t *testing.T) site {
+// privateSlurm starts a Slurm for a test, or skips it.
+func privateSlurm(t *testing.T, o slurmtest.Options) *slurmtest.Cluster {
 	t.Helper()
 	if why := slurmtest.Missing(); why != "" {
 		t.Skip(why)
 	}
-	c, err := slurmtest.Start(t.Context(), slurmtest.Options{Nodes: 2, GPUsPerNode: 2})
+	c, err := slurmtest.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +85,12 @@ func slurmSite(t *testing.T) site {
 			t.Error(err)
 		}
 	})
+	return c
+}
+
+func slurmSite(t *testing.T) site {
+	t.Helper()
+	c := privateSlurm(t, slurmtest.Options{Nodes: 2, GPUsPerNode: 2})
 	if !c.Apart() {
 		t.Skip("nodes have folders of their own only as root")
 	}
@@ -105,12 +112,13 @@ func slurmSite(t *testing.T) site {
 	}
 }
 
-func nomadSite(t *testing.T) site {
+// privateNomad starts a Nomad for a test, or skips it.
+func privateNomad(t *testing.T, o nomadtest.Options) *nomadtest.Cluster {
 	t.Helper()
 	if why := nomadtest.Missing(); why != "" {
 		t.Skip(why)
 	}
-	c, err := nomadtest.Start(t.Context(), nomadtest.Options{Clients: 2, GPUs: 2})
+	c, err := nomadtest.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +127,12 @@ func nomadSite(t *testing.T) site {
 			t.Error(err)
 		}
 	})
+	return c
+}
+
+func nomadSite(t *testing.T) site {
+	t.Helper()
+	c := privateNomad(t, nomadtest.Options{Clients: 2, GPUs: 2})
 	if !c.IsPrivate() {
 		t.Skip("nodes have folders of their own only as root")
 	}

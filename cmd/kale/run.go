@@ -52,7 +52,9 @@ says:
 A job that wants more than is free gets it from those of lower priority, or of the same priority where workers are worth less; these drain first,
 keep their guarantees, and have the rest back when it is wanted no more. Who has had no more than its guarantee for an hour (patience = "1h"; "0s": never)
 though it asks for more has one worker for a turn of a quarter of that. GPUs of several types are said instead of gpus: type "a100" { gpus = 8 }, one block
-each; each job then has a line type = "a100", and its own backend block must ask for that type. kale status and kale explain say what the pool gave or took, and why. All
+each; each job then has a line type = "a100", and its own backend block must ask for that type: in Slurm by gres, constraint or partition, in Nomad by device,
+constraint or node_pool. Where gpus is left out, the cluster is asked when the run begins: what the jobs' blocks may have, whoever holds it now, by partition, exclude
+and gres in Slurm, by device, datacenters and node_pool in Nomad; what a constraint leaves must be written. kale status and kale explain say what the pool gave or took, and why. All
 jobs of a pool must be run by one process: it is their targets that are counted. Name the pool each time: while one that was run in it last trains on, the
 others are neither run nor planned without it.
 

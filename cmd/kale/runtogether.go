@@ -105,6 +105,11 @@ func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolF
 		rules, sources, diags := job.LoadPool(poolFile)
 		if rules != nil && !mistaken {
 			pool = core.NewPool(rules)
+			unknown, err := a.sizePool(ctx, rules, jobs)
+			if err != nil {
+				return nil, nil, err
+			}
+			diags = append(diags, unknown...)
 			diags = append(append(diags, rules.Check(all)...), a.missing(ctx, rules, pool, poolFile, args, all)...)
 		}
 		err = a.diagnose(sources, diags)

@@ -17,7 +17,7 @@ import (
 type Pool struct {
 	Name string
 	// GPUs is the size of the pool. A worker takes workers.gpus of it, and one where that is 0: then it is a pool of slots.
-	// 0: it has types.
+	// 0: it has types, or is as large as its jobs' backends say that it is: Unsized.
 	GPUs int
 	// Types are those of its GPUs, in the order of the file; none: it has one kind.
 	Types []PoolType
@@ -29,7 +29,7 @@ type Pool struct {
 	ranges map[string]hcl.Range
 }
 
-// PoolType is GPUs of one type.
+// PoolType is GPUs of one type; 0: as many as the backends of its jobs say: Unsized.
 type PoolType struct {
 	Name string
 	GPUs int
@@ -77,7 +77,7 @@ func ParsePool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
 	top := hcl.Range{Filename: filename, Start: hcl.InitialPos, End: hcl.InitialPos}
 	d := &decoder{
 		job: &Job{File: filename, Dir: dir, ranges: map[string]hcl.Range{"": top}}, src: src,
-		scope: &scope{functions: functions(dir, os.LookupEnv)}, bad: map[string]bool{}, spans: map[string]hcl.Range{}, root: poolBlock(&Pool{}, false),
+		scope: &scope{functions: functions(dir, os.LookupEnv)}, bad: map[string]bool{}, spans: map[string]hcl.Range{}, root: poolBlock(&Pool{}),
 	}
 	p := &Pool{ranges: d.job.ranges}
 	d.poolFile(p, body)
@@ -94,12 +94,12 @@ const (
 )
 
 // poolBlock is the schema of a pool, that decodes into p. typed: it has types.
-func poolBlock(p *Pool, typed bool) *block {
+func poolBlock(p *Pool) *block {
 	return &block{
 		name: "pool", labelled: true, required: true, doc: "GPUs that jobs share; a file holds one.",
 		begin: func(_ *Job, label string) { p.Name = label },
 		attrs: []attribute{
-			{name: "gpus", field: integer(func(*Job) *int { return &p.GPUs }, 1, many), required: true, spared: func(*Job) bool { return typed },
+			{name: "gpus", field: integer(func(*Job) *int { return &p.GPUs }, 1, many), derived: "what the cluster has",
 				doc: "The size of the pool. A worker takes workers.gpus of it; where that is 0, one, and the pool is one of slots."},
 			{name: "patience", field: duration(func(*Job) *time.Duration { return &p.Patience }, 0, mostPatience), fallback: `"1h"`,
 				doc: "Who wants more than its guarantee and has had no more for so long has one worker for a turn; \"0s\": never."},
@@ -119,7 +119,7 @@ func poolTypeBlock(t *PoolType) *block {
 		name: "type", labelled: true, doc: "GPUs of one type, where the pool has several.",
 		begin: func(_ *Job, label string) { t.Name = label },
 		attrs: []attribute{
-			{name: "gpus", field: integer(func(*Job) *int { return &t.GPUs }, 1, many), required: true, doc: "How many GPUs of this type there are."},
+			{name: "gpus", field: integer(func(*Job) *int { return &t.GPUs }, 1, many), derived: "what the cluster has", doc: "How many GPUs of this type there are."},
 		},
 	}
 }
@@ -186,7 +186,7 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 		}
 		return c.Type == "job" || c.Type == "type"
 	})
-	spec := poolBlock(p, len(types) > 0)
+	spec := poolBlock(p)
 	if len(types) > 0 { // where gpus belong is each type
 		root := *spec
 		root.attrs = slices.DeleteFunc(slices.Clone(root.attrs), func(a attribute) bool { return a.name == "gpus" })
@@ -301,6 +301,39 @@ func (p *Pool) ErrorAt(path, summary, detail string) *hcl.Diagnostic {
 	return at(hcl.DiagError, rangeOf(p.ranges, path), summary, detail)
 }
 
+// Unsized are the types of which the file does not say how many GPUs there are; "" where that is the pool, which has none.
+func (p *Pool) Unsized() (types []string) {
+	if len(p.Types) == 0 && p.GPUs == 0 {
+		return []string{""}
+	}
+	for _, t := range p.Types {
+		if t.GPUs == 0 {
+			types = append(types, t.Name)
+		}
+	}
+	return types
+}
+
+// Size says how many GPUs there are of a type, or in a pool that has none ("").
+func (p *Pool) Size(typ string, gpus int) {
+	if typ == "" {
+		p.GPUs = gpus
+	}
+	for i := range p.Types {
+		if p.Types[i].Name == typ {
+			p.Types[i].GPUs = gpus
+		}
+	}
+}
+
+// UnsizedAt is a mistake about a type that is Unsized.
+func (p *Pool) UnsizedAt(typ, summary, detail string) *hcl.Diagnostic {
+	if typ == "" {
+		return p.ErrorAt("", summary, detail)
+	}
+	return p.ErrorAt("type "+typ, summary, detail)
+}
+
 // PoolGPUs is how much of a pool a worker takes.
 func (j *Job) PoolGPUs() int { return max(j.Workers.GPUs, 1) }
 
@@ -339,6 +372,7 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 				fmt.Sprintf("Job %q runs on %q and job %q on %q. The pool counts their GPUs together: is that meant?", j.Name, j.Backend.Name, first.Name, first.Backend.Name)))
 		}
 	}
+	diags = append(diags, p.alike(jobs)...)
 	if !diags.HasErrors() {
 		diags = append(diags, p.tooSmall(jobs)...)
 	}
@@ -351,6 +385,25 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 		}
 	}
 	InFileOrder(diags)
+	return diags
+}
+
+// alike warns of jobs on different types of GPU whose backend blocks are the same: nothing in them asks for the type, so that each may get the other's.
+func (p *Pool) alike(jobs []*Job) (diags hcl.Diagnostics) {
+	firsts := map[string]*Job{} // by backend and block
+	for _, j := range jobs {
+		key := j.Backend.Name + "\n" + strings.Join(strings.Fields(string(j.Backend.Source)), " ")
+		first := firsts[key]
+		if first == nil {
+			firsts[key] = j
+			continue
+		}
+		if of, other := p.Of(j).Type, p.Of(first).Type; of != other && of != "" && other != "" && j.Workers.GPUs > 0 {
+			diags = append(diags, at(hcl.DiagWarning, rangeOf(p.ranges, "job "+j.Name+".type"), "Nothing asks for the type", fmt.Sprintf(
+				"Job %q is to run on %q and job %q on %q, and their blocks backend %q are the same, so that each may get the other's GPUs. Ask for the type there: "+
+					"in Slurm by gres, constraint or partition, in Nomad by device, constraint or node_pool.", j.Name, of, first.Name, other, j.Backend.Name)))
+		}
+	}
 	return diags
 }
 
@@ -369,7 +422,7 @@ func (p *Pool) tooSmall(jobs []*Job) (diags hcl.Diagnostics) {
 				sums = append(sums, fmt.Sprintf("%d for %q", of.Guarantee*j.PoolGPUs(), j.Name))
 			}
 		}
-		if owed <= t.GPUs {
+		if owed <= t.GPUs || t.GPUs == 0 { // or its size is not known
 			continue
 		}
 		path, summary, what := "gpus", "The pool is smaller than its guarantees", "GPUs"

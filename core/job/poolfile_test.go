@@ -98,6 +98,7 @@ func TestPoolTypes(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	b.Backend.Source = []byte("  # of its type\n")
 	if diags := p.Check([]*Job{a, b}); len(diags) > 0 {
 		t.Errorf("%v", diags)
 	}
@@ -210,5 +211,54 @@ func TestPatienceAndTick(t *testing.T) {
 		if diags.HasErrors() != (want != "") || want != "" && !told {
 			t.Errorf("patience %s: %v", patience, diags)
 		}
+	}
+}
+
+// A pool file that does not say how many GPUs there are of a type says which that is; whoever knows says it, and then guarantees are held against it.
+func TestUnsizedPool(t *testing.T) {
+	a, b := jobNamed(t, "a", "", ""), jobNamed(t, "b", "", "")
+	p, _ := poolOf(t, "pool \"main\" {\n}\n")
+	if got := p.Unsized(); !slices.Equal(got, []string{""}) || p.Check([]*Job{a, b}).HasErrors() {
+		t.Errorf("unsized are %q", got)
+	}
+	p.Size("", 1)
+	if diags := p.Check([]*Job{a, b}); len(p.Unsized()) > 0 || !strings.Contains(diags.Error(), "2 GPUs are guaranteed, and there are 1") {
+		t.Errorf("unsized are %q, %v", p.Unsized(), diags)
+	}
+	p, _ = poolOf(t, strings.Replace(twoTypes, "gpus = 4", "", 1))
+	if got := p.Unsized(); !slices.Equal(got, []string{"l4"}) {
+		t.Errorf("unsized are %q", got)
+	}
+	p.Size("l4", 3)
+	if diff := cmp.Diff([]PoolType{{"a100", 2}, {"l4", 3}}, p.Types); diff != "" {
+		t.Errorf("types (-want +got):\n%s", diff)
+	}
+}
+
+// Jobs on two types whose backend blocks are the same ask for neither, which is said; of slots, which have no type that could be asked for, it is not.
+func TestNothingAsksForTheType(t *testing.T) {
+	const summary = "Nothing asks for the type"
+	for _, c := range []struct {
+		gpus         int
+		blockA, like string
+		told         bool
+	}{
+		{1, "  partition = \"x\"\n", "partition =  \"x\"", true},
+		{1, "  partition = \"x\"\n", "  partition = \"y\"\n", false},
+		{0, "", "", false},
+	} {
+		a, b := jobNamed(t, "a", "", ""), jobNamed(t, "b", "", "")
+		a.Backend, b.Backend = Backend{Name: "slurm", Source: []byte(c.blockA)}, Backend{Name: "slurm", Source: []byte(c.like)}
+		a.Workers.GPUs, b.Workers.GPUs = c.gpus, c.gpus
+		p, _ := poolOf(t, twoTypes)
+		told := slices.ContainsFunc(p.Check([]*Job{a, b}), func(d *hcl.Diagnostic) bool { return d.Summary == summary && d.Severity == hcl.DiagWarning })
+		if told != c.told {
+			t.Errorf("blocks %q and %q, with %d GPUs: %v", c.blockA, c.like, c.gpus, told)
+		}
+	}
+	p, _ := poolOf(t, twoJobs)
+	a, b := jobNamed(t, "a", "", ""), jobNamed(t, "b", "", "")
+	if diags := p.Check([]*Job{a, b}); len(diags) > 0 {
+		t.Errorf("of a pool without types: %v", diags)
 	}
 }

@@ -76,12 +76,12 @@ func wanted(device string, d *api.NodeDeviceResource) bool {
 	return d.ID() == device
 }
 
-// inventory counts the devices of nodes that can take work. What is on a node that cannot is neither there nor free.
-func (f fleet) inventory() backend.Inventory {
+// inventory counts the devices of nodes that can take work and that one of the jobs reaches. What is on another node is neither there nor free.
+func (f fleet) inventory(jobs ...settings) backend.Inventory {
 	var inv backend.Inventory
 	slices.SortFunc(f.nodes, func(a, b *api.NodeListStub) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	for _, n := range f.nodes {
-		if n.Status != "ready" || n.NodeResources == nil {
+		if n.Status != "ready" || n.NodeResources == nil || !slices.ContainsFunc(jobs, func(s settings) bool { return s.reaches(n) }) {
 			continue
 		}
 		takes := n.SchedulingEligibility == api.NodeSchedulingEligible && !n.Drain
@@ -140,27 +140,27 @@ func memoryOf(d *api.NodeDeviceResource) int64 {
 	return 0
 }
 
-// Inventory implements backend.Backend. Each cluster that a configured job uses counts once.
+// Inventory implements backend.Backend. Each cluster that a configured job uses counts once, with the nodes of the jobs' datacenters and node pools.
 func (n *nomad) Inventory(ctx context.Context) (backend.Inventory, error) {
 	if err := ctx.Err(); err != nil {
 		return backend.Inventory{}, backend.Errorf(backend.Unavailable, "take the inventory: %w", err)
 	}
 	all := n.jobs.All()
 	jobs := slices.Sorted(maps.Keys(all))
-	clusters := map[string]settings{}
+	clusters := map[string][]settings{}
 	for _, job := range jobs {
 		s := all[job]
-		clusters[s.cluster+" "+s.device] = s
+		clusters[s.cluster+" "+s.device] = append(clusters[s.cluster+" "+s.device], s)
 	}
 	var inv backend.Inventory
 	for _, name := range slices.Sorted(maps.Keys(clusters)) {
-		f, err := clusters[name].fleet(ctx, jobs)
+		f, err := clusters[name][0].fleet(ctx, jobs)
 		if err != nil {
 			return backend.Inventory{}, err
 		}
-		one := f.inventory()
+		one := f.inventory(clusters[name]...)
 		for _, s := range all {
-			if s.cluster == clusters[name].cluster {
+			if s.cluster == clusters[name][0].cluster {
 				inv.Silent = append(inv.Silent, s.silent(f.nodes)...)
 			}
 		}

@@ -267,7 +267,7 @@ func (s settings) whyPending(ctx context.Context, v view) string {
 	free := -1
 	if gpus > 0 {
 		if f, err := s.fleet(ctx, nil); err == nil {
-			free = f.inventory().Free
+			free = f.inventory(s).Free
 		}
 	}
 	return joined(shortage(gpus, free, newest.FailedTGAllocs[groupName]), v.keepsOff())

@@ -138,7 +138,7 @@ func (s settings) fillIn(ctx context.Context, job string, report *backend.Report
 	free := -1
 	if f, err := s.fleet(ctx, nil); err == nil {
 		free = q.freed
-		for _, d := range f.inventory().Devices {
+		for _, d := range f.inventory(s).Devices {
 			if d.HeldBy == "" && !slices.Contains(q.avoided, d.Node) {
 				free++
 			}
