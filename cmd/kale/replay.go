@@ -80,7 +80,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	fl.BoolVar(&f.sweep, "sweep", false, "look for each policy's cheapest setting too: chosen on the first half of the days; all figures are then those of the second")
 	fl.Float64Var(&f.scale, "scale", 0, "scale the trace so that its peak is what so many `WORKERS` train (default: as it is; without -job 28)")
 	fl.StringVar(&f.rescale, "rescale", "", "\"live\", or how long a rescale stops training, such as 5m..8m (default: live if the job's mode is, else 5m..8m)")
-	fl.IntVar(&f.days, "days", 0, "how many days, the last without gaps (default: 14, or what leaves a past to forecast from)")
+	fl.IntVar(&f.days, "days", 0, "how many days, the last without gaps (default: 14, or what leaves a past to forecast from; of a fleet 1)")
 	fl.IntVar(&f.seeds, "seeds", f.seeds, "how often each policy is run; outages and joins are drawn anew")
 	fl.StringVar(&f.forecaster, "forecaster", "", "\"seasonal\", an .onnx `FILE`, or \"perfect\" (default: the job's)")
 	fl.IntVar(&f.forecastEvery, "forecast-every", 1, "make a new forecast every so many `BINS` of forecast.interval; a scheduler makes one in each")

@@ -204,6 +204,30 @@ func TestReplayFleet(t *testing.T) {
 	}
 }
 
+// A fleet is replayed for several days, with figures of one of them.
+func TestReplayFleetOfSeveralDays(t *testing.T) {
+	t.Parallel()
+	s := newShell(t).asShipped()
+	args := []string{"replay", "-synthetic", "week", "-jobs", "3", "-gpus", "30", "-policies", "follow"}
+	var one, two replay.FleetReport
+	for days, r := range map[string]*replay.FleetReport{"1": &one, "2": &two} {
+		if err := json.Unmarshal([]byte(s.must(append(args, "-days", days, "-json")...).out), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, b := one.Rows[0], two.Rows[0]
+	if one.SpanHours != 24 || two.SpanHours != 48 || a == b || b.GPUHours < a.GPUHours/2 || b.GPUHours > 1.5*a.GPUHours || b.Rescales < a.Rescales/2 || b.Rescales > 1.5*a.Rescales {
+		t.Errorf("a day, of %v h: %+v\na day of two, of %v h: %+v", one.SpanHours, a, two.SpanHours, b)
+	}
+	if r := s.must(append(args, "-days", "2")...); !strings.Contains(r.out, "3 jobs on 30 GPUs for 2d of synthetic week") || !strings.Contains(r.out, "rescales and preempted are of a day") {
+		t.Errorf("the text is:\n%s", r.out)
+	}
+	r := s.must(append(args, "-days", "99")...)
+	if want := "has no 99 whole days without a gap: the fleet is replayed for "; !strings.Contains(r.err, want) {
+		t.Errorf("it says not %q but: %s", want, r.err)
+	}
+}
+
 // A trace that is shorter than a day is not taken for one in silence.
 func TestReplayFleetOfAShortTrace(t *testing.T) {
 	t.Parallel()
@@ -311,6 +335,8 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that 8 is the least"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep says nothing of a fleet"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-o", "x.html"}, exitUsage, "of a fleet there is the text, or -json"},
+		{[]string{"-synthetic", "week", "-jobs", "5000", "-days", "3"}, exitFailed, "5,000 jobs for 3 days: want 2 days at most"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-rescale", "5m..8m"}, exitUsage, "a fleet is rescaled live"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},
 	} {

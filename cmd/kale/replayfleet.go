@@ -13,7 +13,7 @@ import (
 )
 
 // fleetFlags are the flags of replay by which a fleet goes.
-var fleetFlags = []string{"trace", "synthetic", "job", "var", "var-file", "policies", "jobs", "gpus", "priority", "seeds", "forecaster", "forecast-noise",
+var fleetFlags = []string{"trace", "synthetic", "job", "var", "var-file", "policies", "days", "jobs", "gpus", "priority", "seeds", "forecaster", "forecast-noise",
 	"lag-weight", "violation-weight", "rescale", "json", "state-dir"}
 
 // gpusOfEach is how many GPUs a fleet has for each job where nobody says it.
@@ -28,8 +28,10 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 		}
 	})
 	switch {
+	case other == "out":
+		return usagef("-out: the page with charts is of one job; of a fleet there is the text, or -json. Leave -out or -jobs out")
 	case other != "":
-		return usagef("-%s says nothing of a fleet, which is replayed for one day with forecasts that know the future but for -forecast-noise: leave -%s or -jobs out", other, other)
+		return usagef("-%s says nothing of a fleet, which is replayed with forecasts that know the future but for -forecast-noise: leave -%s or -jobs out", other, other)
 	case f.forecaster != "" && f.forecaster != replay.PerfectForecast:
 		return usagef("-forecaster %s: the forecasts of a fleet know the future but for -forecast-noise; leave -forecaster or -jobs out", f.forecaster)
 	case f.rescale != "" && f.rescale != "live":
@@ -48,9 +50,13 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 		return err
 	}
 	a.adviseAll(tr.Notes)
-	span, err := replay.FleetSpan(j, tr)
+	days := max(f.days, 1)
+	span, err := replay.FleetSpan(j, tr, days)
 	if err != nil {
 		return err
+	}
+	if asked := time.Duration(days) * 24 * time.Hour; days > 1 && span < asked {
+		a.advise("%s has no %d whole days without a gap: the fleet is replayed for %s\n", tr.Name, days, job.Length(span))
 	}
 	if span < 24*time.Hour {
 		a.advise("%s has no whole day without a gap: the fleet is replayed for %s, and GPU-h and cost are scaled up to a day\n", tr.Name, job.FormatDuration(span))
@@ -61,7 +67,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	}
 	bar := a.progress()
 	defer bar.done()
-	o := replay.FleetOptions{Jobs: f.jobs, GPUs: f.gpus, Priority: f.priority, ForecastNoise: f.noise, Seed: 1,
+	o := replay.FleetOptions{Jobs: f.jobs, Days: days, GPUs: f.gpus, Priority: f.priority, ForecastNoise: f.noise, Seed: 1,
 		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Progress: bar.step}
 	if !cmd.Flags().Changed("gpus") {
 		o.GPUs = gpusOfEach * o.Jobs

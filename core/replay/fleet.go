@@ -19,8 +19,10 @@ import (
 
 // FleetOptions say what a fleet is. All its jobs are live ones.
 type FleetOptions struct {
-	// Jobs is how many, each with the traffic of the same day, shifted and scaled by Seed.
+	// Jobs is how many, each with the traffic of the same days, shifted and scaled by Seed.
 	Jobs int
+	// Days is how many days, the last without gaps; below 1 counts as 1.
+	Days int
 	// GPUs are those of all jobs together.
 	GPUs int
 	// Priority is how many of the jobs, the first, have priority 10 instead of 0.
@@ -34,11 +36,11 @@ type FleetOptions struct {
 	Seed          uint64
 	// Weights are those of Cost; nil: DefaultWeights.
 	Weights *Weights
-	// Progress, where set, is told how many of the day's minutes are done.
+	// Progress, where set, is told how many of the days' minutes are done.
 	Progress func(what string, done, total int)
 }
 
-// FleetResult is what became of a fleet, per day and over all its jobs.
+// FleetResult is what became of a fleet, per day and over all its jobs. Of less than a day, rescales and what was preempted are of that.
 type FleetResult struct {
 	// OverPct is the share of the jobs' minutes with lag over the objective, of all jobs and of those with priority.
 	OverPct         float64 `json:"over_pct"`
@@ -108,6 +110,9 @@ func (o *FleetOptions) check(base *job.Job) error {
 	switch {
 	case o.Jobs < 1 || o.Jobs > MostJobs:
 		return fmt.Errorf("replay: a fleet of %s jobs: want 1 to %s, which take some 4 GB of memory and about an hour", plan.Thousands(int64(o.Jobs)), plan.Thousands(MostJobs))
+	case o.Jobs*o.days() > MostJobs:
+		return fmt.Errorf("replay: %s jobs for %s: want %s at most, or fewer jobs: %s jobs for a day take some 4 GB of memory and about an hour",
+			plan.Thousands(int64(o.Jobs)), job.Count(o.days(), "day"), job.Count(MostJobs/o.Jobs, "day"), plan.Thousands(MostJobs))
 	case o.GPUs < o.Jobs*need:
 		return fmt.Errorf("replay: %d GPUs for %d jobs: each is guaranteed workers.min, which is %d, so that %d is the least", o.GPUs, o.Jobs, need, o.Jobs*need)
 	case !(o.ForecastNoise >= 0 && o.ForecastNoise <= MostNoise):
@@ -141,7 +146,7 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 	if o.Partitioned {
 		limit = min(limit, o.GPUs/o.Jobs/j.PoolGPUs())
 	}
-	day, err := fleetDay(base, tr)
+	day, err := fleetDays(base, tr, o.days())
 	if err != nil {
 		return nil, err
 	}
@@ -177,21 +182,27 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 	return out, nil
 }
 
-// fleetDay is the last day of a trace without a gap, or what there is of one.
-func fleetDay(base *job.Job, tr Trace) (Part, error) {
-	course, err := NewCourse(tr, CourseOptions{Days: 1, Interval: base.Forecast.Interval})
+// days is how many are replayed.
+func (o *FleetOptions) days() int { return max(o.Days, 1) }
+
+// fleetDays are the last days of a trace without a gap, or what there is of them.
+func fleetDays(base *job.Job, tr Trace, days int) (Part, error) {
+	course, err := NewCourse(tr, CourseOptions{Days: days, Interval: base.Forecast.Interval})
 	if err != nil {
 		return Part{}, err
 	}
-	if len(course.Parts) != 1 || course.Parts[0].Step != time.Minute {
+	switch {
+	case len(course.Parts) != 1 && days > 1:
+		return Part{}, fmt.Errorf("replay: a fleet needs its days without a gap between them, and the last %d of %s have one: ask for fewer, or cut the trace", days, tr.Name)
+	case len(course.Parts) != 1 || course.Parts[0].Step != time.Minute:
 		return Part{}, errors.New("replay: a fleet needs a day of minutes without a gap")
 	}
 	return course.Parts[0], nil
 }
 
-// FleetSpan is how much of a day a fleet is replayed for.
-func FleetSpan(base *job.Job, tr Trace) (time.Duration, error) {
-	p, err := fleetDay(base, tr)
+// FleetSpan is how much of so many days a fleet is replayed for.
+func FleetSpan(base *job.Job, tr Trace, days int) (time.Duration, error) {
+	p, err := fleetDays(base, tr, days)
 	if err != nil {
 		return 0, err
 	}
@@ -221,7 +232,7 @@ func (o *FleetOptions) peaks(base *job.Job) (cramped, gpus int) {
 	return cramped, gpus
 }
 
-// shifted is a day that begins so many minutes later in itself, and whose peak is so high. Its past is the day before, which was the same.
+// shifted is a day, or several, that begin so many minutes later in themselves, and whose peak is so high. Their past is what was before, which was the same.
 func shifted(p Part, minutes int, peak float64) *Part {
 	n := len(p.Rates)
 	high := 0.0
@@ -239,7 +250,7 @@ func shifted(p Part, minutes int, peak float64) *Part {
 	return &out
 }
 
-// foreseeDay forecasts what comes: after its end the day begins again.
+// foreseeDay forecasts what comes: after the end all begins again.
 func foreseeDay(p *Part, j *job.Job) func(bin int) plan.Forecast {
 	n, steps := len(p.Rates), int(j.Forecast.Horizon/j.Forecast.Interval)
 	future := make(plan.Values, n+steps+1)
@@ -360,6 +371,7 @@ func (f *fleet) result(end float64) FleetResult {
 	}
 	days := end / day.Seconds()
 	out.GPUHours, out.Cost = out.GPUHours/days, out.Cost/days
+	out.Rescales, out.Preempted = out.Rescales/math.Max(days, 1), out.Preempted/math.Max(days, 1)
 	out.OverPct = 100 * over / minutes
 	out.PriorityOverPct = 100 * firstOver / math.Max(first, 1)
 	return out

@@ -22,7 +22,7 @@ type FleetReport struct {
 	Seeds         int     `json:"seeds"`
 	ForecastNoise float64 `json:"forecast_noise"`
 	MaxLag        float64 `json:"max_lag_s"`
-	// SpanHours is how much of a day the trace has; figures are per day all the same.
+	// SpanHours is how much was replayed of the trace; figures are per day all the same.
 	SpanHours float64 `json:"span_hours"`
 	// WorkerGPUs are those of a worker; Cramped is how many jobs need more at their peaks than an equal part, PeakGPUs what parts as large as each job's peak
 	// would take together; means over the seeds.
@@ -47,7 +47,7 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 	r := &FleetReport{
 		Trace: tr.Name, Jobs: o.Jobs, GPUs: o.GPUs, Priority: o.Priority, Seeds: seeds, ForecastNoise: o.ForecastNoise, MaxLag: base.SLO.MaxLag.Seconds(),
 	}
-	span, err := FleetSpan(base, tr)
+	span, err := FleetSpan(base, tr, o.days())
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,10 @@ func (r *FleetReport) parts() string {
 func (r *FleetReport) WriteText(w io.Writer) error {
 	var b strings.Builder
 	span := "one day"
-	if r.SpanHours < 24 {
+	switch {
+	case r.SpanHours > 24:
+		span = job.Length(time.Duration(r.SpanHours * float64(time.Hour)).Round(time.Minute))
+	case r.SpanHours < 24:
 		span = job.FormatDuration(time.Duration(r.SpanHours * float64(time.Hour)).Round(time.Minute))
 	}
 	fmt.Fprintf(&b, "%s jobs on %s GPUs for %s of %s, rescaled live", plan.Thousands(int64(r.Jobs)), plan.Thousands(int64(r.GPUs)), span, r.Trace)
@@ -112,7 +115,10 @@ func (r *FleetReport) WriteText(w io.Writer) error {
 		fmt.Fprintf(&b, ", %s with priority", plan.Thousands(int64(r.Priority)))
 	}
 	fmt.Fprintf(&b, ".\nForecasts know the future, with an error of %.0f %%. In parts, each job has %d GPUs of its own.\n", 100*r.ForecastNoise, r.GPUs/r.Jobs)
-	if r.SpanHours < 24 {
+	switch {
+	case r.SpanHours > 24:
+		fmt.Fprintf(&b, "GPU-h, cost, rescales and preempted are of a day.\n")
+	case r.SpanHours < 24:
 		fmt.Fprintf(&b, "The trace is shorter than a day: GPU-h and cost are scaled up to one.\n")
 	}
 	fmt.Fprintf(&b, "%s\n\n", r.parts())
