@@ -204,7 +204,7 @@ func (g *Gate) Forecast(now time.Time, history Series, steps int) (Forecast, Ver
 	if g.primary != nil {
 		first, errFirst = g.primary.Forecast(history, steps)
 	}
-	s := g.scores(history, o)
+	s := g.scores(history.withoutFaults(0), o)
 	v := Verdict{Primary: s.primary, Fallback: s.fallback}
 	g.judge(now, s, o)
 	g.keep(history.End(), history.Step, o, first, second)
