@@ -78,6 +78,34 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A fault is mended from what is around it, and the series that was given stays as it is.
+func TestFaultsAreMended(t *testing.T) {
+	t.Parallel()
+	const season, n = 96, 960
+	// A day is a fifth higher than the one before.
+	s := synthetic(n, 15*time.Minute, func(i int) float64 { return math.Pow(1.2, float64(i/season)) * cycle(float64(i%season)/season) })
+	nan := math.NaN()
+	for name, bins := range map[string]map[int]float64{
+		"one": {500: 1e6}, "two in a row": {500: 1e6, 501: 1e6}, "the first": {0: 1e6}, "the last": {n - 1: 1e6}, "the last, of nothing": {n - 1: 0},
+		"after a gap": {520: nan, 521: 1e6}, "before one": {500: 1e6, 501: nan}, "several": {50: 1e6, 400: 0, n - 1: 1e6},
+	} {
+		seen := with(s, bins)
+		given := slices.Clone(seen.Values)
+		got := seen.mended(season)
+		for i, v := range got.Values {
+			switch bad, changed := bins[i]; {
+			case !math.IsNaN(bad) && changed && !(math.Abs(v-s.Values[i]) < 0.06*s.Values[i]):
+				t.Errorf("%s: bin %d is mended to %.1f, and was %.1f", name, i, v, s.Values[i])
+			case !changed && v != s.Values[i], changed && math.IsNaN(bad) && v == v:
+				t.Errorf("%s: bin %d is %.1f, and no fault", name, i, v)
+			}
+			if same := seen.Values[i]; same != given[i] && same == same {
+				t.Errorf("%s: bin %d of what was given is %v, and was %v", name, i, same, given[i])
+			}
+		}
+	}
+}
+
 // apart is the error over the bins of the last 30 % that are as they were in s, at origins that are every so many bins apart.
 func apart(t *testing.T, f Forecaster, s, seen Series, steps, every int) float64 {
 	t.Helper()

@@ -146,7 +146,7 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	history = history.withoutFaults(m.info.season())
+	history = history.mended(m.info.season())
 	rows, err := m.run(history, steps)
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: model %s: %w", who, m.path, err)

@@ -62,7 +62,7 @@ func Outlook(history Series, seasons []time.Duration) (Forecast, error) {
 	if err != nil {
 		return Forecast{}, err
 	}
-	coarse := history.withoutFaults(bins).Coarsen(outlookBins(season, history.Step))
+	coarse := history.mended(bins).Coarsen(outlookBins(season, history.Step))
 	f, err := (&seasonal{seasons: seasons, origins: outlookOrigins}).Forecast(coarse, int((season/outlookReach+coarse.Step-1)/coarse.Step))
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", who, err)

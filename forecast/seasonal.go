@@ -60,7 +60,7 @@ func (s *seasonal) Forecast(history Series, steps int) (Forecast, error) {
 		return Forecast{}, err
 	}
 	season := slices.Min(append([]time.Duration{math.MaxInt64}, s.seasons...))
-	history = history.withoutFaults(int(season / history.Step)).sinceKnown() // from before there was a topic no season can be looked up
+	history = history.mended(int(season / history.Step)).sinceKnown() // from before there was a topic no season can be looked up
 	l, y, err := s.lesson(history, steps)
 	if err != nil {
 		return Forecast{}, err

@@ -78,7 +78,7 @@ func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 	if err != nil {
 		return nil, err
 	}
-	history = history.withoutFaults(season)
+	history = history.mended(season)
 	w := &window{kind: o.Kind, step: history.Step, input: o.Input, horizon: o.Horizon, season: season}
 	if w.input == 0 {
 		w.input = w.usualInput(len(history.Values))
@@ -363,7 +363,7 @@ func (w *window) Forecast(history Series, steps int) (Forecast, error) {
 	case len(history.Values) < w.input:
 		return Forecast{}, shortHistory(w.kind, history, w.input, "the model's input")
 	}
-	x, _, err := inputWindow(history.withoutFaults(w.season).Values, w.input, w.season)
+	x, _, err := inputWindow(history.mended(w.season).Values, w.input, w.season)
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", w.kind, err)
 	}
