@@ -106,6 +106,35 @@ func TestFaultsAreMended(t *testing.T) {
 	}
 }
 
+// What an event came to is not measured by a fault, and an event of two bins that was declared is none.
+func TestEventsAndFaults(t *testing.T) {
+	t.Parallel()
+	const season = 96
+	day := 24 * time.Hour
+	s := synthetic(14*season, 15*time.Minute, func(i int) float64 { return cycle(float64(i%season) / season) })
+	at := func(bin int) time.Time { return s.At(bin) }
+	first := 13*season + 40
+	c := Calendar{Seasons: []time.Duration{day}, Events: []Event{
+		{Name: "push", From: at(first), To: at(first + 2), Uplift: 30},
+		{Name: "sale", From: at(first + 10), To: at(first + 40), Uplift: 2},
+	}}
+	traffic := map[int]float64{first: 30 * s.Values[first], first + 1: 30 * s.Values[first+1]}
+	for i := first + 10; i < first+40; i++ {
+		traffic[i] = 2 * s.Values[i]
+	}
+	clean := with(s, traffic).Until(at(first + 20))
+	f := c.With(NewSeasonal([]time.Duration{day}))
+	want := forecastOf(t, f, clean, 12).Mean
+	for h, v := range want {
+		if actual := 2 * s.Values[first+20+h]; math.Abs(v-actual) > 0.02*actual {
+			t.Errorf("in the event %.1f is expected in bin %d, want %.1f", v, h, actual)
+		}
+	}
+	for _, bad := range []int{first - 20, first + 15} {
+		near(t, fmt.Sprintf("with a fault in bin %d", bad-first), forecastOf(t, f, with(clean, map[int]float64{bad: 1e6}), 12).Mean, want, 0.02)
+	}
+}
+
 // apart is the error over the bins of the last 30 % that are as they were in s, at origins that are every so many bins apart.
 func apart(t *testing.T, f Forecaster, s, seen Series, steps, every int) float64 {
 	t.Helper()
