@@ -175,27 +175,6 @@ func (s Series) mended(season int) Series {
 	})
 }
 
-// mended is the history without faults, before it is told by it what events and holidays came to. A burst that an event declares is none.
-func (c Calendar) mended(history Series) Series {
-	season := 0
-	if len(c.Seasons) > 0 && history.Step > 0 {
-		season = int(slices.Min(c.Seasons) / history.Step)
-	}
-	declared := c.declared(history, 0)
-	plain := history.over(declared)
-	faults := plain.Faults(season)
-	if len(faults) == 0 {
-		return history
-	}
-	plain = plain.mended(season)
-	return history.replaced(faults, func(_ []float64, i int) float64 {
-		if declared == nil {
-			return plain.Values[i]
-		}
-		return plain.Values[i] * declared[i]
-	})
-}
-
 // continued is what follows y when it goes on from its last known bin as it did a season earlier, by a factor of 2 at most; NaN: none is known.
 func continued(y []float64, season int) float64 {
 	last := len(y) - 1

@@ -130,7 +130,7 @@ func TestEventsAndFaults(t *testing.T) {
 			t.Errorf("in the event %.1f is expected in bin %d, want %.1f", v, h, actual)
 		}
 	}
-	for _, bad := range []int{first - 20, first + 15} {
+	for _, bad := range []int{first - 20, first - season, first + 12, first + 13, first + 15, first + 18, first + 19} {
 		near(t, fmt.Sprintf("with a fault in bin %d", bad-first), forecastOf(t, f, with(clean, map[int]float64{bad: 1e6}), 12).Mean, want, 0.02)
 	}
 }
