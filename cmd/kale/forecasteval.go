@@ -47,7 +47,8 @@ func forecastEvalCommand(a *app) *cobra.Command {
 horizon. Measured are naive (the bin of a season before), seasonal (what kale run forecasts with unless the job names a model), nlinear and dlinear
 (linear maps of the last bins, learnt from the first 70 %), sparsetsf (one linear map for each phase of the shortest season, from the last seven of them, learnt likewise),
 ensemble (the mean of seasonal and of an nlinear of 336 bins that is learnt anew once a season, as forecast.model = "ensemble" has it), the job's own model and those of -model, and with -fedformer the paper's FEDformer-f, learnt from the first 70 %, which takes
-minutes. Events of the job file count as they do in kale run: what is learnt is learnt from the history as it would have been without them.
+minutes. Events and holidays of the job file count as they do in kale run: what is learnt is learnt from the history as it would have been without them. Where holidays are
+measured, or those of -holidays, the errors on them alone follow, beside those of seasonal without them.
 
 Each is asked at the same moments, on as many threads as there are cores: the figures do not depend on their number. Interrupted, it prints what was measured so far, says
 that it is not all, and fails. It fails, too, where a model that was named has no answer at any moment.
@@ -138,6 +139,9 @@ type evaluation struct {
 	// Events are those of the job file that the history has, in words.
 	Events string     `json:"events,omitempty"`
 	Notes  []evalNote `json:"notes,omitempty"`
+	// OnHolidays are the errors on the holidays alone, which Holidays names.
+	OnHolidays []evalHoliday `json:"on_holidays,omitempty"`
+	Holidays   string        `json:"holidays,omitempty"`
 }
 
 func (e *evaluation) note(model, format string, args ...any) {
@@ -188,7 +192,7 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 			return err
 		}
 	}
-	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first), Events: p.calendar().Within(p.series.Start, p.series.End())}
+	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first), Events: p.events(), Holidays: feastNames(p.feastsFrom(first))}
 	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
 	contenders, done, err := a.evalContenders(ctx, p, first, slices.Max(horizons), models, f, &e)
 	if err != nil {
@@ -218,7 +222,7 @@ func (a *app) evalContenders(ctx context.Context, p past, first, steps int, mode
 	if out, err = a.contenders(ctx, p, first, steps, f.workers, e); err != nil {
 		return nil, nil, err
 	}
-	done = func() {}
+	out, done = p.withHeedless(out, first, f.workers), func() {}
 	if f.fedformer {
 		o := forecast.FEDformerOptions{Horizon: steps, Seasons: p.seasons}
 		m, note, err := a.learntFEDformer(ctx, p.calendar().Plain(p.series.Until(e.From)), o, f.fedformerFlags)
@@ -319,7 +323,13 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := writeHolidays(t, e); err != nil {
+		return err
+	}
 	fmt.Fprintln(w, "* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %. ± is two standard deviations, by block bootstrap over seasons.")
+	if e.Holidays != "" {
+		fmt.Fprintf(w, "holidays measured: %s. The forecaster without them reads and forecasts each day as any.\n", e.Holidays)
+	}
 	if e.Events != "" {
 		fmt.Fprintf(w, "forecast.events of the job: %s\n", e.Events)
 	}

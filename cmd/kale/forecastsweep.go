@@ -20,6 +20,8 @@ type contender struct {
 	name  string
 	file  string // of a model, "": of none
 	reach int    // bins that it can forecast
+	// heedless: it does not know of the holidays, beside one that does.
+	heedless bool
 	// of are as many as threads ask, each of its own: what one has learnt lately serves the moments just after. Or one, which all of them ask.
 	of []forecast.Forecaster
 }
@@ -142,7 +144,7 @@ func (a *app) record(ctx context.Context, contenders []contender, q asking) (all
 		row := make([]answer, len(contenders))
 		for k, c := range contenders {
 			began := time.Now()
-			f, err := q.calendar.With(c.of[thread%len(c.of)]).Forecast(past, min(q.steps, c.reach))
+			f, err := c.heeded(q.calendar).With(c.of[thread%len(c.of)]).Forecast(past, min(q.steps, c.reach))
 			f.Scenarios = nil // only memory here
 			if q.lean {
 				f = forecast.Forecast{At: f.At, Step: f.Step, Mean: f.Mean, Lower: f.Mean, Upper: f.Mean, Source: f.Source}
@@ -196,6 +198,7 @@ func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first
 			return err
 		}
 	}
+	e.OnHolidays = onHolidays(all, p, first, horizons)
 	var silent []string
 	for _, r := range asked {
 		if r.file != "" && len(r.made) == 0 && !slices.Contains(all, r) {
