@@ -30,9 +30,9 @@ type foresight struct {
 	// calendar has the job file's events and time zone.
 	calendar forecast.Calendar
 	gate     *forecast.Gate
-	model    *forecast.ONNXModel // nil: seasonal only
-	path     string              // its file, "" where there is none
-	fileID   string              // of the job file's model, "" for seasonal
+	model    *forecast.ONNXModel // nil: a forecaster without a file
+	path     string              // its file; "ensemble" where that is in use, "" where seasonal is
+	fileID   string              // of the job file's model; "ensemble" or, for seasonal, ""
 	wrap     func(forecast.Forecaster) forecast.Forecaster
 	changed  string // since it was taken note of last: which forecaster is in use now, and why; ""
 	warm     bool
@@ -50,12 +50,14 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap func(forecast.Forecaster) forecast.Forecaster) (*foresight, error) {
 	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), step: j.Forecast.Interval, season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needed: j.Forecast.Needed(), needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j), wrap: wrap}
 	var primary forecast.Forecaster
-	if j.Forecast.Model != job.ForecastSeasonal {
-		m, err := forecast.OpenONNX(j.Forecast.Model, forecast.ONNXOptions{Threads: 1})
+	if path := j.Forecast.ModelFile(); path != "" {
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
 		if err != nil {
 			return nil, fmt.Errorf("forecast.model of job %q: %w", j.Name, err)
 		}
-		f.model, f.path, f.fileID, primary = m, j.Forecast.Model, m.Info().ID, f.calendar.With(wrap(m))
+		f.model, f.path, f.fileID, primary = m, path, m.Info().ID, f.calendar.With(wrap(m))
+	} else if j.Forecast.Model == job.ForecastEnsemble {
+		f.path, f.fileID, primary = job.ForecastEnsemble, job.ForecastEnsemble, f.calendar.With(wrap(forecast.NewSeasonalEnsemble(j.Forecast.Season)))
 	}
 	var err error
 	f.gate, err = forecast.NewGate(primary, f.calendar.With(wrap(forecast.NewSeasonal(j.Forecast.Season))), forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
@@ -139,21 +141,22 @@ func CalendarOf(j *job.Job) (c forecast.Calendar) {
 
 // CheckForecast says, as diagnostics of the job file, why its forecast model could not be used.
 func CheckForecast(j *job.Job) hcl.Diagnostics {
-	if j.Forecast.Model == job.ForecastSeasonal {
+	path := j.Forecast.ModelFile()
+	if path == "" {
 		return nil
 	}
 	advice := fmt.Sprintf("Train one with kale forecast train, or set model to %q.", job.ForecastSeasonal)
-	raw, err := os.ReadFile(j.Forecast.Model)
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be read", fmt.Sprintf("%v. %s", err, advice))}
 	}
 	info, err := forecast.ReadModelInfo(raw)
 	switch {
 	case err != nil:
-		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be used", fmt.Sprintf("%s: %v. %s", j.Forecast.Model, err, advice))}
+		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be used", fmt.Sprintf("%s: %v. %s", path, err, advice))}
 	case info.Step != j.Forecast.Interval:
 		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model is for another interval", fmt.Sprintf(
-			"%s was trained on bins of %s, and forecast.interval is %s. %s", j.Forecast.Model, job.FormatDuration(info.Step), job.FormatDuration(j.Forecast.Interval), advice))}
+			"%s was trained on bins of %s, and forecast.interval is %s. %s", path, job.FormatDuration(info.Step), job.FormatDuration(j.Forecast.Interval), advice))}
 	}
 	return beyondModel(j, info, advice)
 }

@@ -108,7 +108,7 @@ job "ctr" {
     season   = ["24h", "7d"]   # days, and weekends
     timezone = "Europe/Berlin" # when clocks are put forward or back there, so is the day's course
     history  = "14d"           # read back from the broker on start, as far as its retention goes
-    model    = "seasonal"      # or the path of an .onnx file from `kale forecast train`
+    model    = "seasonal"      # or "ensemble", or the path of an .onnx file from `kale forecast train`
 
     # A model file that forecast the last two hours worse than "seasonal" by more than a tenth, and by more than 1 % of the
     # traffic (less moves no worker), is not used.

@@ -10,10 +10,13 @@
 //     the last bins tell. It needs no model and no training of its own, and is what
 //     every other forecaster has to beat.
 //   - [OpenONNX]: any model file that keeps the contract of contract.go, run by
-//     ONNX Runtime. [TrainLinear] makes a small one from history, and
-//     [TrainFEDformer] the paper's.
-//   - [NewNaive], [TrainWindow] (NLinear, DLinear and SparseTSF, learnt in Go)
-//     and [NewEnsemble]: what these two are measured beside.
+//     ONNX Runtime. [TrainLinear] makes a small one from history,
+//     [TrainWindowModel] NLinear, DLinear and SparseTSF, and [TrainFEDformer] the
+//     paper's.
+//   - [NewSeasonalEnsemble]: the mean of the seasonal forecaster and of an NLinear that
+//     is learnt as traffic comes; no file either.
+//   - [NewNaive], [TrainWindow] (the three without a file)
+//     and [NewEnsemble]: what these are measured beside.
 //   - [Gate]: one forecaster guarded by another. It scores both against what
 //     arrived, falls back when the first does worse, comes back when it is good
 //     again, and says which it used, why, and whether either is to be trusted.

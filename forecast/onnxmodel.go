@@ -201,7 +201,7 @@ func (m *ONNXModel) run(history Series, steps int) ([][]float64, error) {
 		copy(m.forecastTime, marks(names, history.End(), step, m.info.Horizon))
 	}
 	if err := m.session.Run(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ONNX Runtime gave no answer (%w): where that is so at every moment, the file asks for what it cannot do: train or export it anew", err)
 	}
 	for r := range rows {
 		for h := range steps {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -37,31 +39,24 @@ func (a *app) feasts(f historyFlags) (c holidays.Calendar, err error) {
 	return c, nil
 }
 
-// heedless does not know of the holidays, beside one that does: what they are worth.
-type heedless struct{ forecast.Forecaster }
-
-func (h heedless) Name() string { return h.Forecaster.Name() + ", no holidays" }
-
-// heeded is what a forecaster heeds.
-func (p past) heeded(fc forecast.Forecaster) forecast.Calendar {
-	c := p.calendar()
-	if _, ok := fc.(heedless); ok {
-		c.Holidays = holidays.Calendar{}
+// heeded is what a contender heeds.
+func (c contender) heeded(calendar forecast.Calendar) forecast.Calendar {
+	if c.heedless {
+		calendar.Holidays = holidays.Calendar{}
 	}
-	return c
+	return calendar
 }
 
-// withHeedless adds a seasonal forecaster that does not know of holidays, where some are measured.
-func (p past) withHeedless(forecasters []forecast.Forecaster, first int) []forecast.Forecaster {
+// withHeedless adds, where holidays are measured, a seasonal forecaster that does not know of them: what they are worth.
+func (p past) withHeedless(contenders []contender, first, threads int) []contender {
 	if len(p.feastsFrom(first)) == 0 {
-		return forecasters
+		return contenders
 	}
-	for _, fc := range forecasters {
-		if fc.Name() == "seasonal" {
-			return append(forecasters, heedless{fc})
-		}
+	c := contender{name: "seasonal, no holidays", heedless: true, reach: math.MaxInt}
+	for range threads {
+		c.of = append(c.of, forecast.NewSeasonal(p.seasons))
 	}
-	return forecasters
+	return append(contenders, c)
 }
 
 // feastsFrom are the holidays in the bins from first on.
@@ -98,8 +93,8 @@ func onHolidays(all []*recorded, p past, first int, horizons []int) (out []evalH
 		for _, r := range all {
 			row := evalHoliday{Model: r.Name(), HorizonMin: p.series.Step.Minutes() * float64(h)}
 			missed, came := 0.0, 0.0
-			for origin, f := range r.made {
-				i := origin + h - 1
+			for _, origin := range slices.Sorted(maps.Keys(r.made)) { // in order: sums are the same each time
+				f, i := r.made[origin], origin+h-1
 				if !on[i] || h > len(f.Mean) || math.IsNaN(p.series.Values[i]) {
 					continue
 				}

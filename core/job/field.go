@@ -323,16 +323,16 @@ func path(dst func(*Job) *string, exists bool) field {
 	return scalar[string]{"path", bounds, dst, readPath(exists)}
 }
 
-// forecaster reads "seasonal" or the path of a model file.
+// forecaster reads "seasonal", "ensemble" or the path of a model file.
 func forecaster(dst func(*Job) *string) field {
-	return scalar[string]{"string", `"seasonal" or the path of an .onnx file`, dst, func(dir string, v cty.Value) (string, *problem) {
+	return scalar[string]{"string", `"seasonal", "ensemble" or the path of an .onnx file`, dst, func(dir string, v cty.Value) (string, *problem) {
 		s, p := asString(v)
-		if p != nil || s == ForecastSeasonal {
+		if p != nil || s == ForecastSeasonal || s == ForecastEnsemble {
 			return s, p
 		}
 		if filepath.Ext(s) != ".onnx" {
-			return "", wrong(fmt.Sprintf("Unknown forecaster %q", s), `%sUse "seasonal", or the path of a model file that ends in .onnx.`,
-				DidYouMean(s, []string{ForecastSeasonal}))
+			return "", wrong(fmt.Sprintf("Unknown forecaster %q", s), `%sUse "seasonal", "ensemble", or the path of a model file that ends in .onnx.`,
+				DidYouMean(s, []string{ForecastSeasonal, ForecastEnsemble}))
 		}
 		return readPath(true)(dir, v)
 	}}

@@ -216,7 +216,7 @@ type Throughput struct {
 // there is one.
 const SourceProfile = "profile"
 
-// Forecast says how traffic is foreseen. Model is ForecastSeasonal or the absolute path of an .onnx file.
+// Forecast says how traffic is foreseen. Model is ForecastSeasonal, ForecastEnsemble or the absolute path of an .onnx file.
 type Forecast struct {
 	Interval      time.Duration   `json:"interval_ns"`
 	Horizon       time.Duration   `json:"horizon_ns"`
@@ -268,8 +268,19 @@ func (f Forecast) Zone() *time.Location {
 // Past is how far back forecasts look.
 func (f Forecast) Past() time.Duration { return max(f.History, f.Needed()) }
 
-// ForecastSeasonal is the seasonal forecaster that needs no model file.
-const ForecastSeasonal = "seasonal"
+// The forecasters that need no model file: the seasonal one, and its mean with a linear map of the last bins that is learnt as traffic comes.
+const (
+	ForecastSeasonal = "seasonal"
+	ForecastEnsemble = "ensemble"
+)
+
+// ModelFile is the path of the model file; "": the forecaster needs none.
+func (f Forecast) ModelFile() string {
+	if f.Model == ForecastSeasonal || f.Model == ForecastEnsemble {
+		return ""
+	}
+	return f.Model
+}
 
 // Autoscale says who decides and how.
 type Autoscale struct {
