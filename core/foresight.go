@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -31,14 +30,15 @@ type foresight struct {
 	// calendar has the job file's events and time zone.
 	calendar forecast.Calendar
 	gate     *forecast.Gate
-	model    *forecast.ONNXModel // nil: seasonal only
-	path     string              // its file, "" where there is none
-	fileID   string              // of the job file's model, "" for seasonal
+	model    *forecast.ONNXModel // nil: a forecaster without a file
+	path     string              // its file; "ensemble" where that is in use, "" where seasonal is
+	fileID   string              // of the job file's model; "ensemble" or, for seasonal, ""
 	wrap     func(forecast.Forecaster) forecast.Forecaster
 	changed  string // since it was taken note of last: which forecaster is in use now, and why; ""
 	warm     bool
 	doubt    string // why no forecast is trusted now, whatever the gate says; ""
 	last     plan.Forecast
+	fault    time.Time // the newest bin that was said to be a fault of measuring
 }
 
 // newForesight opens the job's forecast model. One that cannot be used is an error: the job file names it, and a person must know.
@@ -50,12 +50,14 @@ func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresigh
 func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap func(forecast.Forecaster) forecast.Forecaster) (*foresight, error) {
 	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), step: j.Forecast.Interval, season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needed: j.Forecast.Needed(), needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j), wrap: wrap}
 	var primary forecast.Forecaster
-	if j.Forecast.Model != job.ForecastSeasonal {
-		m, err := forecast.OpenONNX(j.Forecast.Model, forecast.ONNXOptions{Threads: 1})
+	if path := j.Forecast.ModelFile(); path != "" {
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
 		if err != nil {
 			return nil, fmt.Errorf("forecast.model of job %q: %w", j.Name, err)
 		}
-		f.model, f.path, f.fileID, primary = m, j.Forecast.Model, m.Info().ID, f.calendar.With(wrap(m))
+		f.model, f.path, f.fileID, primary = m, path, m.Info().ID, f.calendar.With(wrap(m))
+	} else if j.Forecast.Model == job.ForecastEnsemble {
+		f.path, f.fileID, primary = job.ForecastEnsemble, job.ForecastEnsemble, f.calendar.With(wrap(forecast.NewSeasonalEnsemble(j.Forecast.Season)))
 	}
 	var err error
 	f.gate, err = forecast.NewGate(primary, f.calendar.With(wrap(forecast.NewSeasonal(j.Forecast.Season))), forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
@@ -127,7 +129,10 @@ func (f *foresight) restore(saved json.RawMessage) error {
 
 // CalendarOf is what a job file knows of the traffic that its past does not tell.
 func CalendarOf(j *job.Job) (c forecast.Calendar) {
-	c.Zone = j.Forecast.Zone()
+	c.Zone, c.Holidays = j.Forecast.Zone(), j.Forecast.HolidayCalendar()
+	if j.Forecast.EventsFade {
+		c.Seasons = j.Forecast.Season
+	}
 	for _, e := range j.Forecast.Events {
 		c.Events = append(c.Events, forecast.Event(e))
 	}
@@ -136,21 +141,22 @@ func CalendarOf(j *job.Job) (c forecast.Calendar) {
 
 // CheckForecast says, as diagnostics of the job file, why its forecast model could not be used.
 func CheckForecast(j *job.Job) hcl.Diagnostics {
-	if j.Forecast.Model == job.ForecastSeasonal {
+	path := j.Forecast.ModelFile()
+	if path == "" {
 		return nil
 	}
 	advice := fmt.Sprintf("Train one with kale forecast train, or set model to %q.", job.ForecastSeasonal)
-	raw, err := os.ReadFile(j.Forecast.Model)
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be read", fmt.Sprintf("%v. %s", err, advice))}
 	}
 	info, err := forecast.ReadModelInfo(raw)
 	switch {
 	case err != nil:
-		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be used", fmt.Sprintf("%s: %v. %s", j.Forecast.Model, err, advice))}
+		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be used", fmt.Sprintf("%s: %v. %s", path, err, advice))}
 	case info.Step != j.Forecast.Interval:
 		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model is for another interval", fmt.Sprintf(
-			"%s was trained on bins of %s, and forecast.interval is %s. %s", j.Forecast.Model, job.FormatDuration(info.Step), job.FormatDuration(j.Forecast.Interval), advice))}
+			"%s was trained on bins of %s, and forecast.interval is %s. %s", path, job.FormatDuration(info.Step), job.FormatDuration(j.Forecast.Interval), advice))}
 	}
 	return beyondModel(j, info, advice)
 }
@@ -178,6 +184,7 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 			f.lg.Info("forecasters tried on the past", "origins", n)
 		}
 	}
+	f.sayFault(history)
 	fc, v, err := f.gate.Forecast(now, history, f.steps)
 	short := f.short(history)
 	if err != nil {
@@ -188,8 +195,8 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 		return f.last
 	}
 	if v.Changed {
-		f.lg.Warn("another forecaster is in use", "using", v.Using, "why", cmp.Or(v.Why, v.Reason))
-		f.changed = fmt.Sprintf("forecasts are made by %s now: %s", v.Using, cmp.Or(v.Why, v.Reason))
+		f.lg.Warn("another forecaster is in use", "using", v.Using, "why", v.Change)
+		f.changed = v.Change
 	}
 	reason := v.Reason
 	if v.FallenBack {
@@ -208,6 +215,22 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	}
 	f.last.Beyond = f.beyond(history)
 	return f.last
+}
+
+// sayFault says once of a bin that forecasts do not go by it, when what came after it has shown that.
+func (f *foresight) sayFault(history forecast.Series) {
+	faults := history.Faults(int(f.season / f.step))
+	if n := len(faults); n > 0 && faults[n-1] == len(history.Values)-1 {
+		faults = faults[:n-1]
+	}
+	if len(faults) == 0 {
+		return
+	}
+	newest := faults[len(faults)-1]
+	if at := history.At(newest); at.After(f.fault) {
+		f.fault = at
+		f.lg.Warn("a rate is no traffic but a fault of measuring, or records sent again: forecasts do not go by it", "bin", at, "records_per_second", history.Values[newest])
+	}
 }
 
 // planned is a forecast as policies take it. Quantiles and scenarios go only to a policy that uses them, since every decision is recorded

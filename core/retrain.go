@@ -7,10 +7,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/forecast"
 )
 
@@ -23,9 +25,9 @@ type ForecastTraining struct {
 	History forecast.Series // without the job file's events
 	Horizon int             // bins
 	Seasons []time.Duration
-	Kind    string // "linear" or "fedformer"
+	Kind    string // one of forecast.ModelKinds
 	Input   int    // bins that the model sees; 0: as many as its kind chooses
-	// Current is the file of the model in use, "": none, and the seasonal forecaster is.
+	// Current is the file of the model in use, or job.ForecastEnsemble, "": none, and the seasonal forecaster is.
 	Current string
 	// Out is the file to write.
 	Out string
@@ -43,12 +45,6 @@ type ForecastTrained struct {
 	FallsBack bool
 }
 
-// The kinds of model that can be trained, by the names that their files have.
-const (
-	kindLinear    = "linear"
-	kindFEDformer = "fedformer"
-)
-
 // promotedFile is the name of the model that was promoted last, in the state folder; candidateFile that of one that is being trained.
 const (
 	promotedFile  = "forecast.onnx"
@@ -59,11 +55,38 @@ const (
 type retraining struct {
 	// Tried is when one was trained last, or when it was first known that one shall be.
 	Tried time.Time `json:"tried,omitzero"`
-	// Promoted is the ID of the one in use, "": the job file's is. Over is that of the job file's when it was promoted, "" for "seasonal".
+	// Promoted is the ID of the one in use, "": the job file's is. Over is that of the job file's when it was promoted, "" for "seasonal", "ensemble" for that.
 	Promoted string `json:"promoted,omitempty"`
 	Over     string `json:"over,omitempty"`
 	// Says is what came of the last one, for people.
 	Says string `json:"says,omitempty"`
+	// Past are the last retrainingsKept, oldest first.
+	Past []Retrained `json:"past,omitempty"`
+}
+
+// retrainingsKept is of how many trainings it is kept what came of them: a month of days.
+const retrainingsKept = 30
+
+// Retrained is what came of one training.
+type Retrained struct {
+	At       time.Time `json:"at"` // when it had ended
+	Promoted bool      `json:"promoted"`
+	Says     string    `json:"says"` // for people
+}
+
+// keep takes down what came of a training.
+func (r *retraining) keep(now time.Time, promoted bool) {
+	r.Past = append(slices.Clone(r.Past), Retrained{At: now, Promoted: promoted, Says: r.Says})
+	r.Past = r.Past[max(0, len(r.Past)-retrainingsKept):]
+}
+
+// RetrainedIn is what came of the last trainings of a forecast model, oldest first, by a job's state.
+func RetrainedIn(st *state.Store) ([]Retrained, error) {
+	d, err := savedDesired(st)
+	if err != nil || d == nil || d.Retraining == nil {
+		return nil, err
+	}
+	return d.Retraining.Past, nil
 }
 
 // Retraining is what people are told of it.
@@ -138,11 +161,14 @@ func (s *Scheduler) retrain(ctx context.Context, now time.Time) error {
 func (s *Scheduler) train(ctx context.Context, now time.Time) {
 	f := s.job.Forecast
 	what := ForecastTraining{
-		History: s.foresee.calendar.Plain(s.history(now)), Horizon: s.foresee.steps, Seasons: f.Season, Kind: kindLinear, Current: s.foresee.path,
+		History: s.foresee.calendar.Plain(s.history(now)), Horizon: s.foresee.steps, Seasons: f.Season, Kind: forecast.Linear, Current: s.foresee.path,
 		Out: filepath.Join(s.opt.StateDir, candidateFile), Gate: forecast.GateOptions{Window: f.GateWindow, Tolerance: f.GateTolerance},
 	}
-	if m := s.foresee.model; m != nil && m.Info().Name == kindFEDformer {
-		what.Kind, what.Input = kindFEDformer, m.Info().Input
+	if m := s.foresee.model; m != nil && slices.Contains(forecast.ModelKinds(), m.Info().Name) {
+		what.Kind = m.Info().Name
+		if what.Kind != forecast.Linear && what.Kind != forecast.SparseTSF { // these see the more, the longer the history is
+			what.Input = m.Info().Input
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(f.Retrain, time.Minute))
 	t := &trainingRun{began: now, what: what, cancel: cancel, done: make(chan struct{})}
@@ -171,6 +197,7 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	r := s.want.Retraining
 	took := job.Length(now.Sub(t.began))
 	better, why := t.got.better(t.what.Current != "")
+	promoted := false
 	switch {
 	case t.err != nil && errors.Is(t.err, forecast.ErrShortHistory):
 		r.Says = "not trained anew: " + t.err.Error()
@@ -182,17 +209,19 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	case !better:
 		r.Says = "one that was trained anew was not taken: " + why
 		s.lg.Info("a forecast model that was trained anew is not taken", "took", took, "why", why)
+		s.want.remember(Note{At: now, Text: "of forecast models, " + r.Says, Routine: true})
 	default:
 		if err := s.promote(t.what.Out, t.got.ID); err != nil {
 			r.Says = "one that was trained anew could not be taken: " + err.Error()
 			s.lg.Warn("a forecast model that was trained anew could not be taken; the one in use stays", "err", err)
 			break
 		}
-		r.Promoted, r.Over = t.got.ID, s.foresee.fileID
+		r.Promoted, r.Over, promoted = t.got.ID, s.foresee.fileID, true
 		r.Says = fmt.Sprintf("trained anew in %s, and promoted: %s", took, why)
 		s.lg.Info("a forecast model that was trained anew is promoted", "id", t.got.ID, "took", took, "why", why)
 		s.want.remember(Note{At: now, Text: "a forecast model that was trained anew is in use: " + why})
 	}
+	r.keep(now, promoted)
 	removeCandidate(t.what.Out)
 	return s.save()
 }

@@ -7,11 +7,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/onnx/onnxtest"
 	"github.com/kale-sched/kale/forecast"
 )
@@ -79,6 +81,9 @@ func TestRetrainPromotesWhatIsBetter(t *testing.T) {
 	if what := r.asked[0]; what.Kind != "linear" || what.Current != "" || what.Horizon != 20 || what.History.Step != time.Second {
 		t.Errorf("it was asked to train %+v", what)
 	}
+	if _, err := r.note("of forecast models, one that was trained anew was not taken: its error is 3.00 %"); err != nil {
+		t.Error(err)
+	}
 	r.got.Model = 0.01
 	says := r.tried()
 	first := r.s.want.Retraining.Promoted
@@ -124,12 +129,69 @@ func TestRetrainPromotesWhatIsBetter(t *testing.T) {
 	if r.tried(); r.s.foresee.model.ID() == first || r.s.foresee.model.ID() != r.s.want.Retraining.Promoted {
 		t.Error("one that is better than the one in use is not taken")
 	}
+	// What came of each is kept, the refused ones too, and no more than the last of them.
+	past := r.s.want.Retraining.Past
+	if len(past) != 8 || past[0].Promoted || !strings.Contains(past[0].Says, "was not taken: its error is 3.00 %") || !past[1].Promoted || !past[7].Promoted || past[2].At.IsZero() {
+		t.Errorf("it is kept that %+v", past)
+	}
+	if kept, err := RetrainedIn(r.s.store); err != nil || !slices.EqualFunc(kept, past, func(a, b Retrained) bool { return a.At.Equal(b.At) && a.Promoted == b.Promoted && a.Says == b.Says }) {
+		t.Errorf("of its state: %v, %v", kept, err)
+	}
+	for range retrainingsKept {
+		r.s.want.Retraining.keep(r.now, false)
+	}
+	if n := len(r.s.want.Retraining.Past); n != retrainingsKept {
+		t.Errorf("%d are kept", n)
+	}
 	r.s.want.Retraining.Over = "the ID of another file" // that the job file named
 	if err := r.s.save(); err != nil {
 		t.Fatal(err)
 	}
 	if r.reopen(); r.s.foresee.model != nil {
 		t.Error("a model that was promoted over another file is used")
+	}
+}
+
+// A model of another kind is trained anew as what it is, with the input that it has; beside the ensemble, which has no file, one is trained and held against that.
+func TestRetrainKeepsTheKind(t *testing.T) {
+	onnxtest.Library(t)
+	file := filepath.Join(t.TempDir(), "m.onnx")
+	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second}
+	for i := range 900 {
+		s.Values = append(s.Values, 100+50*math.Sin(float64(i)/60*2*math.Pi)+float64((i*7)%11))
+	}
+	for kind, input := range map[string]int{forecast.NLinear: 24, forecast.SparseTSF: 0, job.ForecastEnsemble: 0} {
+		model := kind
+		if kind != job.ForecastEnsemble {
+			raw, _, err := forecast.TrainWindowModel(s, kind, forecast.LinearOptions{Horizon: 20, Seasons: []time.Duration{time.Minute}, Input: input})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, raw, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			model = file
+		}
+		r := &retrained{rig: newRig(t, rigOptions{change: func(text string) string {
+			return strings.Replace(text, `history  = "1m"`, fmt.Sprintf("history  = \"10m\"\n    retrain  = \"2s\"\n    model = %q", model), 1)
+		}})}
+		r.s.opt.TrainForecast = r.train
+		r.started(1)
+		r.got = ForecastTrained{Origins: 24, From: r.now, Model: 0.03, Current: 0.02, Seasonal: 0.04, Naive: 0.05}
+		says := r.tried()
+		what := r.asked[0]
+		want := kind
+		if kind == job.ForecastEnsemble {
+			want = forecast.Linear
+		}
+		if what.Kind != want || what.Input != input || what.Current != model || !strings.Contains(says, "that of the one in use 2.00 %") {
+			t.Errorf("%s: it was asked to train %+v: %s", kind, what, says)
+		}
+		if kind == job.ForecastEnsemble {
+			if u := r.s.foresee.gate.State(); u.Primary != "ensemble" {
+				t.Errorf("the gate's first is %q", u.Primary)
+			}
+		}
 	}
 }
 

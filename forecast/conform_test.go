@@ -41,6 +41,16 @@ func TestWindowAndEnsembleConform(t *testing.T) {
 	}
 }
 
+func TestSeasonalEnsembleConforms(t *testing.T) {
+	forecasttest.Conform(t, forecast.NewSeasonalEnsemble([]time.Duration{2 * time.Minute}), wave(720), 20)
+}
+
+func trainWindowModel(s forecast.Series, kind string, seasons []time.Duration) func() ([]byte, forecast.TrainReport, error) {
+	return func() ([]byte, forecast.TrainReport, error) {
+		return forecast.TrainWindowModel(s, kind, forecast.LinearOptions{Horizon: 20, Seasons: seasons}.Quick())
+	}
+}
+
 func TestONNXModelConforms(t *testing.T) {
 	onnxtest.Library(t)
 	s, seasons := wave(600), []time.Duration{2 * time.Minute}
@@ -51,6 +61,9 @@ func TestONNXModelConforms(t *testing.T) {
 		"fedformer": func() ([]byte, forecast.TrainReport, error) {
 			return forecast.TrainFEDformer(t.Context(), s, forecast.FEDformerOptions{Horizon: 20, Seasons: seasons, Width: 8, Epochs: 1}.Quick())
 		},
+		"nlinear":   trainWindowModel(s, forecast.NLinear, seasons),
+		"dlinear":   trainWindowModel(s, forecast.DLinear, seasons),
+		"sparsetsf": trainWindowModel(s, forecast.SparseTSF, seasons),
 	} {
 		t.Run(name, func(t *testing.T) {
 			file, _, err := train()

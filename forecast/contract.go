@@ -42,7 +42,8 @@ import (
 // Metadata (metadata_props); those marked * may be absent:
 //
 //	kale.forecast.version        1
-//	kale.forecast.name           short name of the kind of model: linear, fedformer
+//	kale.forecast.name           short name of the kind of model: linear, fedformer,
+//	                             nlinear, dlinear, sparsetsf, or a name of your own
 //	kale.forecast.input          L
 //	kale.forecast.horizon        H
 //	kale.forecast.step_seconds   length of a bin
@@ -55,7 +56,9 @@ import (
 //	                             replaying the model over the history
 //	kale.forecast.time_features * comma-separated, in their order in the inputs, such
 //	                             as hour_of_day,day_of_week; F is how many they are
-//	kale.forecast.trained_at     RFC 3339
+//	kale.forecast.trained_at     RFC 3339: the moment that the model is of. Kale writes the
+//	                             end of the history and not the time of day, so that the
+//	                             same history gives the same file
 //	kale.forecast.trained_until* RFC 3339: the end of the history it was trained on
 //	kale.forecast.trained_bins   how many bins that was
 //	kale.forecast.source       * where the history came from
@@ -104,8 +107,8 @@ type ModelInfo struct {
 	Normalise    string
 	Quantiles    []float64 // one per row of the output; nil: one row, the point forecast
 	TimeFeatures []string  // of the contract, in the order of the inputs; nil: it asks for none
-	TrainedAt    time.Time
-	TrainedUntil time.Time // zero when the file does not say
+	TrainedAt    time.Time // the moment that the model is of: in Kale's own files that is TrainedUntil
+	TrainedUntil time.Time // the end of the history; zero when the file does not say
 	TrainedBins  int
 	Source       string
 	// ID is a digest of the file: two models with the same ID are the same.
@@ -157,6 +160,14 @@ func (i ModelInfo) inputs(m *onnx.Model) []onnx.TensorInfo {
 
 func wants(m *onnx.Model, input string) bool {
 	return slices.ContainsFunc(m.Inputs, func(t onnx.TensorInfo) bool { return t.Name == input })
+}
+
+// season is the shortest one, in bins; 0: there is none.
+func (i ModelInfo) season() int {
+	if len(i.SeasonBins) == 0 {
+		return 0
+	}
+	return i.SeasonBins[0]
 }
 
 // rows is how many rows the output has.

@@ -10,10 +10,13 @@
 //     the last bins tell. It needs no model and no training of its own, and is what
 //     every other forecaster has to beat.
 //   - [OpenONNX]: any model file that keeps the contract of contract.go, run by
-//     ONNX Runtime. [TrainLinear] makes a small one from history, and
-//     [TrainFEDformer] the paper's.
-//   - [NewNaive], [TrainWindow] (NLinear, DLinear and SparseTSF, learnt in Go)
-//     and [NewEnsemble]: what these two are measured beside.
+//     ONNX Runtime. [TrainLinear] makes a small one from history,
+//     [TrainWindowModel] NLinear, DLinear and SparseTSF, and [TrainFEDformer] the
+//     paper's.
+//   - [NewSeasonalEnsemble]: the mean of the seasonal forecaster and of an NLinear that
+//     is learnt as traffic comes; no file either.
+//   - [NewNaive], [TrainWindow] (the three without a file)
+//     and [NewEnsemble]: what these are measured beside.
 //   - [Gate]: one forecaster guarded by another. It scores both against what
 //     arrived, falls back when the first does worse, comes back when it is good
 //     again, and says which it used, why, and whether either is to be trusted.
@@ -26,6 +29,12 @@
 // time, so a change to or from summer time does not exist for them: a [Calendar] with
 // a zone shows them each bin at the hour that it had on the clock (clock.go).
 //
+// What people know and no past tells, a [Calendar] has: events with an uplift, which are taken as they come (events.go), and holidays, which are a kind
+// of day of their own (holiday.go). It stands before any forecaster: that reads a history without them, and what it says is multiplied. So the weekdays on which they
+// fell stay as they are, and a model file needs to know nothing of them.
+//
 // A bin without a measurement is NaN. It is unknown, which is never zero: no
 // forecaster reads it as absence of traffic, and no score counts it.
+// A bin that is far beyond whatever lasted is no traffic either: forecasters go by what
+// is around it, and no score counts it ([Series.Faults]).
 package forecast

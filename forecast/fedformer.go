@@ -53,8 +53,8 @@ const (
 	fedformerLeast      = 10 * minOrigins // windows
 )
 
-// fedformerLevels are the quantiles of the file.
-var fedformerLevels = []float64{0.05, lowerQuantile, 0.5, upperQuantile, 0.95}
+// fileLevels are the quantiles of the files that are trained, save those of TrainLinear.
+var fileLevels = []float64{0.05, lowerQuantile, 0.5, upperQuantile, 0.95}
 
 // TrainFEDformer trains FEDformer-f (package fedformer) on history, and returns it as an ONNX file of the contract in contract.go. Of the windows
 // of history it learns from the first four fifths, stops by those of the next tenth, and is measured, beside naive and seasonal, on those of the
@@ -75,6 +75,7 @@ func TrainFEDformer(ctx context.Context, history Series, o FEDformerOptions) ([]
 	if err != nil {
 		return nil, TrainReport{}, err
 	}
+	history = history.mended(seasons[0])
 	t := newFEDformerTrainer(history, seasons, o)
 	c := t.config
 	if err := c.Validate(); err != nil {
@@ -141,7 +142,7 @@ func (t *fedformerTrainer) train(ctx context.Context) ([]byte, TrainReport, erro
 	}
 	r = TrainReport{Origins: len(t.learn), From: h.At(t.held[0]), Epochs: trained.Epochs, Best: trained.Best}
 	info := ModelInfo{
-		Name: "fedformer", Input: t.config.Input, Horizon: t.config.Horizon, Step: h.Step, SeasonBins: t.seasons, Normalise: NormaliseMean,
+		Name: FEDformer, Input: t.config.Input, Horizon: t.config.Horizon, Step: h.Step, SeasonBins: t.seasons, Normalise: NormaliseMean,
 		TimeFeatures: t.features, TrainedAt: o.TrainedAt, TrainedUntil: h.End(), TrainedBins: len(h.Values), Source: o.Source,
 	}
 	if info.TrainedAt.IsZero() {
@@ -151,7 +152,7 @@ func (t *fedformerTrainer) train(ctx context.Context) ([]byte, TrainReport, erro
 	if err != nil {
 		return nil, r, err
 	}
-	info.Quantiles = fedformerLevels
+	info.Quantiles = fileLevels
 	model, err := t.graph(trained.Weights, info, band)
 	if err != nil {
 		return nil, r, err
@@ -213,7 +214,7 @@ func (t *fedformerTrainer) window(o int, input, outcome []float32) {
 	}
 }
 
-// measure runs the model as it will be run over the windows held out, fills the report's errors, and gives the relative errors at fedformerLevels.
+// measure runs the model as it will be run over the windows held out, fills the report's errors, and gives the relative errors at fileLevels.
 func (t *fedformerTrainer) measure(r *TrainReport, w fedformer.Weights, info ModelInfo) (band [][]float64, err error) {
 	file, err := t.graph(w, info, nil)
 	if err != nil {
@@ -243,7 +244,7 @@ func (t *fedformerTrainer) measure(r *TrainReport, w fedformer.Weights, info Mod
 		return nil, errors.New("the model has no answer at any moment of the last tenth of the history: too little was measured there")
 	}
 	r.measure(t.history, t.filled, t.seasons, held, t.options.Against, func(at int) []float64 { return said[at] })
-	return res.quantiles(fedformerLevels), nil
+	return res.quantiles(fileLevels), nil
 }
 
 // graph writes the model; without a band it has the point forecast alone.
@@ -265,13 +266,6 @@ func (t *fedformerTrainer) graph(w fedformer.Weights, info ModelInfo, band [][]f
 		g.Output(outputForecast, point)
 		return g.Model(info.metadata())
 	}
-	rows := make([]*onnx.Tensor, len(band))
-	for i, q := range band {
-		rows[i] = point
-		if fedformerLevels[i] != 0.5 {
-			rows[i] = bound(g, x, point, q)
-		}
-	}
-	g.Output(outputForecast, g.Concat(0, rows...))
+	g.Output(outputForecast, g.Concat(0, levelRows(g, x, point, func(level float64) []float64 { return band[slices.Index(fileLevels, level)] })...))
 	return g.Model(info.metadata())
 }

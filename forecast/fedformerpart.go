@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/gob"
@@ -53,7 +54,8 @@ func readPart(raw []byte) (p fedformerPart, err error) {
 }
 
 // ResumeFEDformer goes on with a training that was ended, from what [FEDformerOptions].Save was given last, as [TrainFEDformer] would have. Of the options it
-// takes Epochs, unless 0, Against, Runtime, Progress and Save. It says from where the history was, too. ErrNoPart: it is none.
+// takes Epochs and Threads, unless 0, Against, Runtime, Progress and Save; with another number of threads what it gives may differ in the last digits. It
+// says from where the history was, too. ErrNoPart: it is none.
 func ResumeFEDformer(ctx context.Context, part []byte, o FEDformerOptions) (model []byte, r TrainReport, source string, err error) {
 	p, err := readPart(part)
 	if err != nil {
@@ -62,7 +64,8 @@ func ResumeFEDformer(ctx context.Context, part []byte, o FEDformerOptions) (mode
 	if o.Epochs == 0 {
 		o.Epochs = p.Epoch
 	}
-	o.Horizon, o.Seasons, o.Input, o.Width, o.Threads, o.Seed, o.TrainedAt, o.Source, o.resume = p.Horizon, p.Seasons, p.Input, p.Width, p.Threads, p.Seed, p.TrainedAt, p.Source, p.State
+	o.Threads = cmp.Or(o.Threads, p.Threads)
+	o.Horizon, o.Seasons, o.Input, o.Width, o.Seed, o.TrainedAt, o.Source, o.resume = p.Horizon, p.Seasons, p.Input, p.Width, p.Seed, p.TrainedAt, p.Source, p.State
 	model, r, err = TrainFEDformer(ctx, p.History, o)
 	return model, r, p.Source, err
 }

@@ -146,6 +146,7 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	history = history.mended(m.info.season())
 	rows, err := m.run(history, steps)
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: model %s: %w", who, m.path, err)
@@ -167,11 +168,7 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 // samples/s and no less than zero. The caller holds mu.
 func (m *ONNXModel) run(history Series, steps int) ([][]float64, error) {
 	y := history.Values
-	season := 0
-	if len(m.info.SeasonBins) > 0 {
-		season = m.info.SeasonBins[0]
-	}
-	window, known, err := inputWindow(y, m.info.Input, season)
+	window, known, err := inputWindow(y, m.info.Input, m.info.season())
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +201,7 @@ func (m *ONNXModel) run(history Series, steps int) ([][]float64, error) {
 		copy(m.forecastTime, marks(names, history.End(), step, m.info.Horizon))
 	}
 	if err := m.session.Run(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ONNX Runtime gave no answer (%w): where that is so at every moment, the file asks for what it cannot do: train or export it anew", err)
 	}
 	for r := range rows {
 		for h := range steps {

@@ -112,6 +112,8 @@ type Forecast struct {
 	// long it lasts, which is what a backlog or the largest rate of a window depends
 	// on. Empty when the forecaster has none.
 	Scenarios [][]float64
+	// Usual is Mean without the events that a [Calendar] has added; nil where it has added none.
+	Usual []float64
 	// Source names the forecaster that made it.
 	Source string
 	// Note says what a reader should know about this forecast in particular,

@@ -11,7 +11,16 @@ import (
 	"github.com/kale-sched/kale/forecast/fedformer"
 )
 
-// LinearOptions say what [TrainLinear] makes.
+// The kinds of model file that can be trained, by the names that they have in their metadata; those of [TrainWindow] are among them.
+const (
+	Linear    = "linear"
+	FEDformer = "fedformer"
+)
+
+// ModelKinds are all of them.
+func ModelKinds() []string { return append([]string{Linear, FEDformer}, windowKinds...) }
+
+// LinearOptions say what [TrainLinear] makes, and [TrainWindowModel].
 type LinearOptions struct {
 	// Horizon is how many bins the model forecasts, 1 or more.
 	Horizon int
@@ -19,9 +28,11 @@ type LinearOptions struct {
 	// Those that the history is too short for are left out.
 	Seasons []time.Duration
 	// Input bounds how many bins of history the model may ask for; 0 means half of
-	// the history.
+	// the history. One of TrainWindowModel asks for exactly so many; 0 means as many as
+	// its kind usually does.
 	Input int
-	// TrainedAt goes into the file; zero means the end of the history.
+	// TrainedAt goes into the file; zero means the end of the history, so that the same
+	// history gives the same file.
 	TrainedAt time.Time
 	// Source goes into the file: where the history came from.
 	Source string
@@ -50,7 +61,7 @@ func (o LinearOptions) validate() error {
 
 // TrainReport says what was trained and how good it is. The three Errors are over
 // the holdout, the last origins, which what they measure has not seen: of the
-// linear model a fifth, and the coefficients in the file are then fitted again to
+// linear models a fifth, and the coefficients in the file are then fitted again to
 // everything; of FEDformer a tenth, and it is not.
 type TrainReport struct {
 	Info     ModelInfo
@@ -169,18 +180,27 @@ func TrainLinear(history Series, o LinearOptions) ([]byte, TrainReport, error) {
 	if err != nil {
 		return nil, TrainReport{}, err
 	}
+	history = history.mended(seasons[0])
 	plan, err := planLinear(who, history, seasons, o)
 	if err != nil {
 		return nil, TrainReport{}, err
 	}
-	if known := history.Known(); 2*known < len(history.Values) {
-		return nil, TrainReport{}, fmt.Errorf("%s: only %d of %d bins of the history were measured; half of them are needed", who, known, len(history.Values))
-	}
-	if !slices.ContainsFunc(history.Values, func(v float64) bool { return v > 0 }) {
-		return nil, TrainReport{}, fmt.Errorf("%s: every measured rate is 0, from which nothing can be learnt: take a history with traffic in it", who)
+	if err := teaches(who, history); err != nil {
+		return nil, TrainReport{}, err
 	}
 	t := &linearTrainer{plan: plan, actual: history.Values, data: newLinearData(plan, fillFromSeason(history.Values, seasons[0]))}
 	return t.train(history, seasons, o)
+}
+
+// teaches says, as an error, why nothing can be learnt from a history, however long it is.
+func teaches(who string, history Series) error {
+	if known := history.Known(); 2*known < len(history.Values) {
+		return fmt.Errorf("%s: only %d of %d bins of the history were measured; half of them are needed", who, known, len(history.Values))
+	}
+	if !slices.ContainsFunc(history.Values, func(v float64) bool { return v > 0 }) {
+		return fmt.Errorf("%s: every measured rate is 0, from which nothing can be learnt: take a history with traffic in it", who)
+	}
+	return nil
 }
 
 // linearTrainer is one training under way.
@@ -206,7 +226,7 @@ func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([
 	r.Origins = len(origins)
 	coefficients := t.fit(origins, len(t.actual), ridge)
 	r.Info = ModelInfo{
-		Name: "linear", Input: t.plan.input, Horizon: t.plan.horizon, Step: history.Step, SeasonBins: seasons,
+		Name: Linear, Input: t.plan.input, Horizon: t.plan.horizon, Step: history.Step, SeasonBins: seasons,
 		Normalise: NormaliseMean, Quantiles: []float64{lowerQuantile, 0.5, upperQuantile},
 		TrainedAt: o.TrainedAt, TrainedUntil: history.End(), TrainedBins: len(history.Values), Source: o.Source,
 	}

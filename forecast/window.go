@@ -52,6 +52,7 @@ type window struct {
 	input, horizon int
 	season         int        // bins
 	around         int        // SparseTSF: a point is the mean of so many bins on either side of it, and its own
+	ridge          float64    // the strength chosen
 	coefficients   *mat.Dense // features × columns
 	residuals      *residuals // out of sample
 	quantiles      [][]float64
@@ -67,6 +68,14 @@ type window struct {
 // It is deterministic. Examples with an unknown outcome, or of whose window fewer
 // than half were measured, are left out.
 func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
+	w, err := trainWindow(history, o)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func trainWindow(history Series, o WindowOptions) (*window, error) {
 	if !slices.Contains(windowKinds, o.Kind) {
 		return nil, fmt.Errorf("train forecaster %q: want %s", o.Kind, strings.Join(windowKinds, ", "))
 	}
@@ -78,6 +87,7 @@ func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 	if err != nil {
 		return nil, err
 	}
+	history = history.mended(season)
 	w := &window{kind: o.Kind, step: history.Step, input: o.Input, horizon: o.Horizon, season: season}
 	if w.input == 0 {
 		w.input = w.usualInput(len(history.Values))
@@ -267,7 +277,7 @@ func (w *window) learn(y []float64, train, held, all []int) bool {
 	if math.IsInf(best.loss, 1) {
 		return false
 	}
-	w.around = best.around
+	w.around, w.ridge = best.around, best.ridge
 	_, truth, units := w.examples(y, held)
 	rows := w.rows()
 	w.residuals = newResiduals(w.horizon, scaleFloor*max(meanKnown(y), math.SmallestNonzeroFloat64), len(held))
@@ -362,7 +372,7 @@ func (w *window) Forecast(history Series, steps int) (Forecast, error) {
 	case len(history.Values) < w.input:
 		return Forecast{}, shortHistory(w.kind, history, w.input, "the model's input")
 	}
-	x, _, err := inputWindow(history.Values, w.input, w.season)
+	x, _, err := inputWindow(history.mended(w.season).Values, w.input, w.season)
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", w.kind, err)
 	}

@@ -36,7 +36,7 @@ func (f *fedformerFlags) register(c *cobra.Command) {
 // check is about flags that make no sense: those of FEDformer where it is not trained, for which the other flag has to be given, are among them.
 func (f fedformerFlags) check(c *cobra.Command, trained bool, other string) error {
 	for _, name := range []string{"seed", "threads", "width", "epochs"} {
-		if c.Flags().Changed(name) && !trained {
+		if c.Flags().Changed(name) && !trained && !(name == "threads" && c.Name() == "eval") { // which measures on them
 			return usagef("-%s is of FEDformer: give %s too", name, other)
 		}
 	}
@@ -106,7 +106,7 @@ func keepPart(out string) func([]byte) error {
 
 // goesOn says how a training that was interrupted goes on, where it can.
 func goesOn(f trainFlags) string {
-	if _, err := os.Stat(f.out + partSuffix); err != nil || f.model != modelFEDformer {
+	if _, err := os.Stat(f.out + partSuffix); err != nil || f.model != forecast.FEDformer {
 		return ""
 	}
 	return fmt.Sprintf("; kale forecast train -resume -o %s goes on after the last whole epoch", f.out)
@@ -118,12 +118,17 @@ func (f *trainFlags) checkResume(c *cobra.Command, args []string) (err error) {
 		return usagef("-resume goes on with what %s was being trained from: leave %s out", f.out, args[0])
 	}
 	c.Flags().Visit(func(given *pflag.Flag) {
-		if !slices.Contains([]string{"resume", "out", "epochs", "against", "json", "state-dir"}, given.Name) {
-			err = usagef("-resume goes on as %s was being trained: leave -%s out; -epochs may be more", f.out, given.Name)
+		if !slices.Contains([]string{"resume", "out", "epochs", "threads", "against", "json", "state-dir"}, given.Name) {
+			err = usagef("-resume goes on as %s was being trained: leave -%s out; -epochs may be more, and -threads others", f.out, given.Name)
 		}
 	})
 	if !c.Flags().Changed("epochs") && err == nil {
 		f.epochs = 0
+	}
+	if !c.Flags().Changed("threads") {
+		f.threads = 0
+	} else if f.threads < 1 && err == nil {
+		err = usagef("-threads %d: want 1 or more", f.threads)
 	}
 	return err
 }
@@ -140,7 +145,7 @@ func (a *app) resumeFEDformer(ctx context.Context, f trainFlags, against forecas
 	}
 	bar := a.progress()
 	defer bar.done()
-	model, r, source, err := forecast.ResumeFEDformer(ctx, part, forecast.FEDformerOptions{Epochs: f.epochs, Against: against, Save: keepPart(f.out), Progress: a.epochs(bar)})
+	model, r, source, err := forecast.ResumeFEDformer(ctx, part, forecast.FEDformerOptions{Epochs: f.epochs, Threads: f.threads, Against: against, Save: keepPart(f.out), Progress: a.epochs(bar)})
 	if errors.Is(err, forecast.ErrNoPart) {
 		err = fmt.Errorf("%s: %w: train anew", path, err)
 	}

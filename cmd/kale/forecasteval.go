@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -24,6 +27,7 @@ const evalOrigins = 500
 type evalFlags struct {
 	historyFlags
 	fedformerFlags
+	workers   int // threads that measure
 	fedformer bool
 	horizons  []string
 	models    []string
@@ -42,8 +46,12 @@ func forecastEvalCommand(a *app) *cobra.Command {
 		Long: `Lets forecasters forecast at moments of the last 30 % of a history, each time from what lay before, and compares with what came at each
 horizon. Measured are naive (the bin of a season before), seasonal (what kale run forecasts with unless the job names a model), nlinear and dlinear
 (linear maps of the last bins, learnt from the first 70 %), sparsetsf (one linear map for each phase of the shortest season, from the last seven of them, learnt likewise),
-ensemble (the mean of seasonal and nlinear), the job's own model and those of -model, and with -fedformer the paper's FEDformer-f, learnt from the first 70 %, which takes
-minutes. Events of the job file count as they do in kale run: what is learnt is learnt from the history as it would have been without them.
+ensemble (the mean of seasonal and of an nlinear of 336 bins that is learnt anew once a season, as forecast.model = "ensemble" has it), the job's own model and those of -model, and with -fedformer the paper's FEDformer-f, learnt from the first 70 %, which takes
+minutes. Events and holidays of the job file count as they do in kale run: what is learnt is learnt from the history as it would have been without them. Where holidays are
+measured, or those of -holidays, the errors on them alone follow, beside those of seasonal without them.
+
+Each is asked at the same moments, on as many threads as there are cores: the figures do not depend on their number. Interrupted, it prints what was measured so far, says
+that it is not all, and fails. It fails, too, where a model that was named has no answer at any moment.
 
 With -o it writes a page: the errors by horizon, and what came against what each forecaster had said of it one horizon before, with the band of 90 %.
 
@@ -55,9 +63,14 @@ to choose and to test, z-scored, every window of the test. Beside each cell is w
 			if err := f.check(cmd, f.fedformer, "-fedformer"); err != nil {
 				return err
 			}
+			if f.workers = runtime.GOMAXPROCS(0); cmd.Flags().Changed("threads") {
+				f.workers = f.threads
+			}
 			switch {
-			case f.origins < 0 || f.input < 2:
-				return usagef("-origins %d, -input %d: want 0 or more moments and an input of 2 bins or more", f.origins, f.input)
+			case cmd.Flags().Changed("origins") && f.origins < 1:
+				return usagef("-origins %d: nothing is measured at none: want 1 moment or more, or leave it out (then it is %d; of a table all)", f.origins, evalOrigins)
+			case f.input < 2:
+				return usagef("-input %d: want 2 bins or more", f.input)
 			case f.table == "" && (f.only != "" || cmd.Flags().Changed("input")):
 				return usagef("-only and -input are of -table: name the folder of its files")
 			case f.ahead != "" && f.out == "":
@@ -75,14 +88,16 @@ to choose and to test, z-scored, every window of the test. Beside each cell is w
 	f.historyFlags.register(c)
 	f.fedformerFlags.register(c)
 	fl := c.Flags()
+	threads := fl.Lookup("threads")
+	threads.Usage, threads.DefValue = "`NUMBER` of threads that measure, and that train FEDformer (default: the cores there are, and 1 for FEDformer, whose weights depend on it)", "0"
 	fl.BoolVar(&f.fedformer, "fedformer", false, "train FEDformer and measure it too")
 	fl.StringSliceVar(&f.horizons, "horizon", nil, "`DURATIONS` ahead to measure at (default 5m,15m,30m,1h,2h, as far as they are whole bins; of a job those below its horizon, and that)")
 	fl.StringArrayVar(&f.models, "model", nil, "`FILE`.onnx to measure too; may be repeated")
-	fl.IntVar(&f.origins, "origins", 0, "`NUMBER` of moments to forecast at (default 500; of a table all)")
+	fl.IntVar(&f.origins, "origins", 0, "`NUMBER` of moments to forecast at, 1 or more (default 500; of a table all)")
 	fl.StringVar(&f.table, "table", "", "`FOLDER` with ETTh1.csv and ETTm2.csv: measure as the published tables do")
 	fl.StringVar(&f.only, "only", "", "`CELL` of the table, such as ETTh1/96")
 	fl.IntVar(&f.input, "input", 96, "`BINS` that nlinear and FEDformer see in the table; sparsetsf sees seven days there, and seasonal all that lay before")
-	fl.StringVarP(&f.out, "out", "o", "", "`FILE` for an HTML page with the table and charts")
+	fl.StringVarP(&f.out, "out", "o", "", "`FILE`.html for a page with the table and charts")
 	fl.StringVar(&f.ahead, "ahead", "", "`DURATION` that the forecasts drawn on the page looked ahead (default: the longest horizon)")
 	a.jsonFlag(c, "print the measurement as JSON")
 	return c
@@ -91,6 +106,7 @@ to choose and to test, z-scored, every window of the test. Beside each cell is w
 // evalRow is one forecaster at one horizon; null where there is nothing to measure.
 type evalRow struct {
 	Model      string   `json:"model"`
+	File       string   `json:"file,omitempty"` // of a model
 	HorizonMin float64  `json:"horizon_min"`
 	Bins       int      `json:"bins"`
 	MAE        *float64 `json:"mae"`
@@ -116,9 +132,16 @@ type evaluation struct {
 	StepS float64   `json:"step_s"`
 	From  time.Time `json:"from"` // the first moment forecast at
 	Rows  []evalRow `json:"rows"`
+	// Moments are those at which all were measured, of as many as there were to be. Partial: it was interrupted before.
+	Moments int  `json:"moments"`
+	Planned int  `json:"moments_planned"`
+	Partial bool `json:"partial,omitempty"`
 	// Events are those of the job file that the history has, in words.
 	Events string     `json:"events,omitempty"`
 	Notes  []evalNote `json:"notes,omitempty"`
+	// OnHolidays are the errors on the holidays alone, which Holidays names.
+	OnHolidays []evalHoliday `json:"on_holidays,omitempty"`
+	Holidays   string        `json:"holidays,omitempty"`
 }
 
 func (e *evaluation) note(model, format string, args ...any) {
@@ -135,6 +158,9 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 	if err != nil {
 		return err
 	}
+	if ext := filepath.Ext(f.out); f.out != "" && !strings.EqualFold(ext, ".html") && !strings.EqualFold(ext, ".htm") {
+		return usagef("-o %s: what is written is an HTML page: let its name end in .html; the table goes to the output, and with -json its figures do", f.out)
+	}
 	horizons, err := evalHorizons(f.horizons, p)
 	if err != nil {
 		return err
@@ -143,10 +169,10 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 	if err != nil {
 		return err
 	}
-	if p.job != nil && p.job.Forecast.Model != job.ForecastSeasonal {
-		f.models = append([]string{p.job.Forecast.Model}, f.models...)
+	if p.job != nil && p.job.Forecast.ModelFile() != "" {
+		f.models = append([]string{p.job.Forecast.ModelFile()}, f.models...)
 		if f.out != "" {
-			if err := checkOut(f.out, p.job.Forecast.Model); err != nil {
+			if err := checkOut(f.out, p.job.Forecast.ModelFile()); err != nil {
 				return err
 			}
 		}
@@ -161,31 +187,42 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 		return usagef("-horizon %s is longer than what is measured, the last %s of %s: take a shorter one, or a longer history",
 			job.FormatDuration(time.Duration(slices.Max(horizons))*p.series.Step), job.FormatDuration(time.Duration(left)*p.series.Step), p.source)
 	}
-	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first), Events: p.calendar().Within(p.series.Start, p.series.End())}
+	for _, m := range models {
+		if err := m.answers(p, slices.Min(horizons), time.Duration(f.interval)); err != nil {
+			return err
+		}
+	}
+	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first), Events: p.events(), Holidays: feastNames(p.feastsFrom(first))}
 	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
-	forecasters, done, err := a.evalForecasters(ctx, p, first, slices.Max(horizons), models, f, &e)
+	contenders, done, err := a.evalContenders(ctx, p, first, slices.Max(horizons), models, f, &e)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if err := a.evalAll(ctx, forecasters, p, first, horizons, f.origins, &e); err != nil {
-		return err
+	failed := a.evalAll(ctx, contenders, p, first, horizons, f, &e)
+	if failed != nil && len(e.Rows) == 0 {
+		return failed
 	}
 	slices.SortStableFunc(e.Rows, func(x, y evalRow) int { return cmp.Compare(x.HorizonMin, y.HorizonMin) })
-	if f.out != "" {
-		if err := a.evalPage(ctx, forecasters, p, first, lead, e, f.out); err != nil {
+	if f.out != "" && !e.Partial {
+		if err := a.evalPage(ctx, contenders, p, first, lead, e, f); err != nil {
 			return err
 		}
 	}
 	if a.asJSON {
-		return json.NewEncoder(a.out).Encode(e)
+		err = json.NewEncoder(a.out).Encode(e)
+	} else {
+		err = writeEvaluation(a.out, e)
 	}
-	return writeEvaluation(a.out, e)
+	return errors.Join(failed, err)
 }
 
-// evalForecasters are all that are measured. done lets go of what was learnt for that.
-func (a *app) evalForecasters(ctx context.Context, p past, first, steps int, models []*forecast.ONNXModel, f evalFlags, e *evaluation) (out []forecast.Forecaster, done func(), err error) {
-	out, done = a.forecasters(p, first, steps, e), func() {}
+// evalContenders are all that are measured. done lets go of what was learnt for that.
+func (a *app) evalContenders(ctx context.Context, p past, first, steps int, models []namedModel, f evalFlags, e *evaluation) (out []contender, done func(), err error) {
+	if out, err = a.contenders(ctx, p, first, steps, f.workers, e); err != nil {
+		return nil, nil, err
+	}
+	out, done = p.withHeedless(out, first, f.workers), func() {}
 	if f.fedformer {
 		o := forecast.FEDformerOptions{Horizon: steps, Seasons: p.seasons}
 		m, note, err := a.learntFEDformer(ctx, p.calendar().Plain(p.series.Until(e.From)), o, f.fedformerFlags)
@@ -193,34 +230,17 @@ func (a *app) evalForecasters(ctx context.Context, p past, first, steps int, mod
 			return nil, nil, err
 		}
 		done = func() { _ = m.Close() } // it was only read
+		models = append([]namedModel{{ONNXModel: m}}, models...)
 		e.note(m.Name(), "%s", note)
-		out = append(out, m)
 	}
-	for _, m := range models {
-		if m.TrainedUntil().After(e.From) {
-			e.note(m.Name(), "trained on what came before %s: what it says of that flatters it", m.TrainedUntil().Local().Format(time.DateTime))
+	for i, name := range modelNames(models) {
+		m := models[i]
+		if m.path != "" && m.TrainedUntil().After(e.From) {
+			e.note(name, "trained on what came before %s: what it says of that flatters it", m.TrainedUntil().Local().Format(time.DateTime))
 		}
-		out = append(out, m)
+		out = append(out, contender{name: name, file: m.path, reach: m.Info().Horizon, of: []forecast.Forecaster{m.ONNXModel}})
 	}
 	return out, done, nil
-}
-
-// openModels opens what it can until the first that it cannot.
-func openModels(paths []string) (models []*forecast.ONNXModel, err error) {
-	for _, path := range paths {
-		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
-		if err != nil {
-			return models, err
-		}
-		models = append(models, m)
-	}
-	return models, nil
-}
-
-func closeModels(models []*forecast.ONNXModel) {
-	for _, m := range models {
-		_ = m.Close() // it was only read
-	}
 }
 
 // evalHorizons are in bins, shortest first.
@@ -248,129 +268,6 @@ func evalHorizons(given []string, p past) ([]int, error) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
-}
-
-// forecasters are those that a history alone makes; what must be learnt is learnt from the bins before first, as they would have been without events.
-func (a *app) forecasters(p past, first, steps int, e *evaluation) []forecast.Forecaster {
-	season := slices.Min(p.seasons)
-	seasonal := forecast.NewSeasonal(p.seasons)
-	out := []forecast.Forecaster{forecast.NewNaive(season), seasonal}
-	learnt := p.calendar().Plain(p.series.Until(p.series.At(first)))
-	for _, kind := range []string{forecast.NLinear, forecast.DLinear, forecast.SparseTSF} {
-		fc, err := forecast.TrainWindow(learnt, forecast.WindowOptions{Kind: kind, Horizon: steps, Season: season})
-		if err != nil {
-			e.note(kind, "left out: %v", err)
-			continue
-		}
-		out = append(out, fc)
-		if kind == forecast.NLinear {
-			out = append(out, forecast.NewEnsemble(seasonal, fc))
-		}
-	}
-	return out
-}
-
-// recorded answers with the forecasts that were made before, by the bins of history that they saw.
-type recorded struct {
-	forecast.Forecaster
-	reach int // bins that it can forecast
-	made  map[int]forecast.Forecast
-	why   error // the first failure
-	asks  int
-}
-
-func (r *recorded) Forecast(history forecast.Series, _ int) (forecast.Forecast, error) {
-	if f, ok := r.made[len(history.Values)]; ok {
-		return f, nil
-	}
-	return forecast.Forecast{}, errors.New("not every forecaster has an answer here")
-}
-
-// evalAll adds the rows of all forecasters, measured at the moments at which every one of them has an answer. One that has none at all is left out.
-func (a *app) evalAll(ctx context.Context, forecasters []forecast.Forecaster, p past, first int, horizons []int, origins int, e *evaluation) error {
-	if origins == 0 {
-		origins = evalOrigins
-	}
-	season := int(slices.Min(p.seasons) / p.series.Step)
-	every := strideOf(len(p.series.Values)-first, origins, season)
-	var all []*recorded
-	for _, fc := range forecasters {
-		r, err := a.record(ctx, fc, p, min(slices.Max(horizons), reachOf(fc)), first, every)
-		if err != nil {
-			return err
-		}
-		switch {
-		case len(r.made) > 0:
-			all = append(all, r)
-		case fc.Name() == "seasonal":
-			return r.why
-		default:
-			e.note(fc.Name(), "left out, it has no answer at any moment: %v", r.why)
-			continue
-		}
-		if failed := r.asks - len(r.made); failed > 0 {
-			e.note(fc.Name(), "no answer at %d of %d moments, at which none is measured: %v", failed, r.asks, r.why)
-		}
-	}
-	for _, r := range all {
-		for at := range r.made {
-			if slices.ContainsFunc(all, func(other *recorded) bool { _, ok := other.made[at]; return !ok }) {
-				delete(r.made, at)
-			}
-		}
-	}
-	for _, r := range all {
-		reached := slices.DeleteFunc(slices.Clone(horizons), func(h int) bool { return h > r.reach })
-		if len(reached) < len(horizons) {
-			e.note(r.Name(), "forecasts no further than %s", job.FormatDuration(time.Duration(r.reach)*p.series.Step))
-		}
-		if len(reached) == 0 {
-			continue
-		}
-		b, err := forecast.Backtest(r, p.series, forecast.BacktestOptions{Steps: slices.Max(reached), First: first, Every: every, Season: season})
-		if err != nil {
-			return err
-		}
-		for _, h := range reached {
-			m := b.PerHorizon[h-1]
-			e.Rows = append(e.Rows, evalRow{
-				Model: r.Name(), HorizonMin: (time.Duration(h) * p.series.Step).Minutes(), Bins: m.Bins, MAE: figure(m.MAE), RMSE: figure(m.RMSE), WAPE: figure(m.WAPE),
-				MASE: figure(m.MASE), Pinball: figure(m.Pinball), Coverage80: figure(m.Coverage), Coverage90: figure(m.Coverage90), Coverage90SD: figure(m.Coverage90SD),
-			})
-		}
-	}
-	return nil
-}
-
-// reachOf is how many bins a forecaster can forecast.
-func reachOf(fc forecast.Forecaster) int {
-	if m, ok := fc.(*forecast.ONNXModel); ok {
-		return m.Info().Horizon
-	}
-	return math.MaxInt
-}
-
-// record asks a forecaster, which heeds the job's events as it does in kale run, at every moment.
-func (a *app) record(ctx context.Context, fc forecast.Forecaster, p past, steps, first, every int) (*recorded, error) {
-	bar := a.progress()
-	defer bar.done()
-	s, r := p.series, &recorded{Forecaster: p.calendar().With(fc), reach: reachOf(fc), made: map[int]forecast.Forecast{}}
-	for origin := first; origin < len(s.Values); origin += every {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("measure %s: interrupted", fc.Name())
-		}
-		bar.show("measuring %s: bin %d of %d", fc.Name(), origin, len(s.Values))
-		f, err := r.Forecaster.Forecast(s.Until(s.At(origin)), steps)
-		r.asks++
-		if err != nil && r.why == nil {
-			r.why = err
-		}
-		if err == nil {
-			f.Scenarios = nil // only memory here
-			r.made[origin] = f
-		}
-	}
-	return r, nil
 }
 
 // strideOf is how far apart so many origins in n bins are, such that they fall on every phase of the season.
@@ -426,12 +323,24 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := writeHolidays(t, e); err != nil {
+		return err
+	}
 	fmt.Fprintln(w, "* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %. ± is two standard deviations, by block bootstrap over seasons.")
+	if e.Holidays != "" {
+		fmt.Fprintf(w, "holidays measured: %s. The forecaster without them reads and forecasts each day as any.\n", e.Holidays)
+	}
 	if e.Events != "" {
 		fmt.Fprintf(w, "forecast.events of the job: %s\n", e.Events)
 	}
+	switch {
+	case e.Partial:
+		fmt.Fprintf(w, "PARTIAL: it was interrupted when %d of %d moments were measured\n", e.Moments, e.Planned)
+	case e.Moments < e.Planned:
+		fmt.Fprintf(w, "measured at %d of %d moments: those at which every one of them has an answer\n", e.Moments, e.Planned)
+	}
 	for _, n := range e.Notes {
-		fmt.Fprintf(w, "%s: %s\n", n.Model, n.Note)
+		fmt.Fprintf(w, "%s: %s\n", n.Model, strings.ReplaceAll(n.Note, "\n", "; "))
 	}
 	return nil
 }

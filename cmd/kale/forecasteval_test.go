@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -57,12 +60,60 @@ func TestForecastEval(t *testing.T) {
 	}
 	// What cannot learn from a short history is left out, and that is said.
 	text := s.must("forecast", "eval", "-trace", trace, "-history", "3d", "-horizon", "1h", "-season", "24h").out
-	if !strings.Contains(text, "nlinear: left out: train nlinear: history is too short") || strings.Contains(text, "ensemble") {
+	if !strings.Contains(text, "nlinear: left out: train nlinear: history is too short") || strings.Contains(text, "1h  nlinear") {
 		t.Errorf("of three days:\n%s", text)
 	}
 }
 
 // An event of the job file is no error of a forecaster that nobody told of it: all are measured as kale run forecasts, which knows of it, and none learns it.
+// A bin that is a thousand times too high is named, and changes no forecaster's error in the others by more than a little.
+func TestForecastEvalWithAFault(t *testing.T) {
+	t.Parallel()
+	s := newShell(t).asShipped()
+	measure := func(traffic string) (evaluation, string) {
+		trace := filepath.Join(t.TempDir(), "rates.csv")
+		if err := os.WriteFile(trace, []byte(traffic), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var e evaluation
+		r := s.must("forecast", "eval", "-trace", trace, "-origins", "30", "-horizon", "30m,1h", "-json")
+		if err := json.Unmarshal([]byte(r.out), &e); err != nil {
+			t.Fatal(err)
+		}
+		return e, r.err
+	}
+	lines := strings.Split(strings.TrimSpace(daysOfTraffic()), "\n")
+	rng := rand.New(rand.NewPCG(5, 7))
+	for i, line := range lines { // without chance in it, a model that is a thousandth off is a bad one
+		at, rate, _ := strings.Cut(line, ",")
+		v, err := strconv.ParseFloat(rate, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[i] = fmt.Sprintf("%s,%.2f", at, v*(1+0.05*rng.NormFloat64()))
+	}
+	clean, said := measure(strings.Join(lines, "\n"))
+	if strings.Contains(said, "fault") {
+		t.Errorf("of traffic without one it says %s", said)
+	}
+	for _, i := range []int{len(lines) / 2, len(lines) * 4 / 5} {
+		at, _, _ := strings.Cut(lines[i], ",")
+		lines[i] = at + ",1e6"
+	}
+	e, said := measure(strings.Join(lines, "\n"))
+	if n := strings.Count(said, "1e+06 records/s, for a bin or two, are no traffic but a fault of measuring"); n != 2 {
+		t.Errorf("%d faults are named, want 2, in\n%s", n, said)
+	}
+	if len(e.Rows) != len(clean.Rows) {
+		t.Fatalf("%d rows, and %d without the faults", len(e.Rows), len(clean.Rows))
+	}
+	for i, r := range e.Rows {
+		if c := clean.Rows[i]; *r.MAE > 1.05**c.MAE {
+			t.Errorf("%s at %v min errs by %.1f, and by %.1f without the faults", r.Model, r.HorizonMin, *r.MAE, *c.MAE)
+		}
+	}
+}
+
 func TestForecastEvalHeedsEvents(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
@@ -85,7 +136,11 @@ func TestForecastEvalHeedsEvents(t *testing.T) {
 		var out, err buffer
 		p := past{series: series, steps: 4, seasons: []time.Duration{day}, job: &loaded{Job: &job.Job{Forecast: job.Forecast{Events: events}}}}
 		a, e, first := newShell(t).app(&out, &err), evaluation{}, len(series.Values)*7/10
-		if err := a.evalAll(t.Context(), a.forecasters(p, first, 4, &e), p, first, []int{1, 4}, 48, &e); err != nil {
+		all, failed := a.contenders(t.Context(), p, first, 4, 2, &e)
+		if failed != nil {
+			t.Fatal(failed)
+		}
+		if err := a.evalAll(t.Context(), all, p, first, []int{1, 4}, evalFlags{origins: 48, workers: 2}, &e); err != nil {
 			t.Fatal(err)
 		}
 		most := map[string]float64{}
@@ -209,7 +264,7 @@ func TestForecastFEDformer(t *testing.T) {
 	}
 	rows, notes := 0, ""
 	for _, r := range e.Rows {
-		if r.Model == "onnx:fedformer" && r.WAPE != nil && r.Coverage90 != nil {
+		if (r.Model == "onnx:fedformer" && r.File == "" || r.Model == "onnx:fedformer m.onnx" && r.File == model) && r.WAPE != nil && r.Coverage90 != nil {
 			rows++
 		}
 	}
@@ -220,11 +275,13 @@ func TestForecastFEDformer(t *testing.T) {
 		t.Errorf("%d rows of FEDformer, and the notes:\n%s", rows, notes)
 	}
 	for want, args := range map[string][]string{
-		"-seed is of FEDformer: give -model fedformer too":      {"train", "-seed", "2", "-o", model, "-trace", trace},
-		"-threads is of FEDformer: give -fedformer too":         {"eval", "-threads", "2", "-trace", trace},
-		"-width 0, -epochs 10: want 1 or more":                  {"train", "-model", "fedformer", "-width", "0", "-o", model, "-trace", trace},
-		`-model "prophet": want linear or fedformer`:            {"train", "-model", "prophet", "-o", model, "-trace", trace},
-		"-input 100: want 1 bin or more, with -model fedformer": {"train", "-input", "100", "-o", model, "-trace", trace},
+		"-seed is of FEDformer: give -model fedformer too":    {"train", "-seed", "2", "-o", model, "-trace", trace},
+		"-threads is of FEDformer: give -model fedformer too": {"train", "-threads", "2", "-o", model, "-trace", trace},
+		"-threads 0, -width 64":                               {"eval", "-threads", "0", "-trace", trace},
+		"-width 0, -epochs 10: want 1 or more":                {"train", "-model", "fedformer", "-width", "0", "-o", model, "-trace", trace},
+		`-model "prophet": want linear, fedformer, nlinear`:   {"train", "-model", "prophet", "-o", model, "-trace", trace},
+		"-model ensemble needs no file":                       {"train", "-model", "ensemble", "-o", model, "-trace", trace},
+		"-input 100: want 1 bin or more, and a -model other":  {"train", "-input", "100", "-o", model, "-trace", trace},
 		"-fedformer too": {"eval", "-table", t.TempDir(), "-epochs", "2"},
 	} {
 		if r := s.run(append([]string{"forecast"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
@@ -244,13 +301,14 @@ func TestForecastFEDformer(t *testing.T) {
 		t.Errorf("exit code %d, %s", r.code, r.err)
 	}
 	// And it goes on as it says, with nothing else than that.
-	r = s.must("forecast", "train", "-resume", "-o", model, "-epochs", "2")
+	r = s.must("forecast", "train", "-resume", "-o", model, "-epochs", "2", "-threads", "2")
 	if read(t, model) == before || !strings.Contains(r.err, "went on with the training on "+trace) || !strings.Contains(r.out, "fedformer") {
 		t.Errorf("%s\n%s", r.out, r.err)
 	}
 	for want, args := range map[string][]string{
 		"there is no " + model + ".part: none was ended": {"-resume", "-o", model},
 		"leave -trace out":  {"-resume", "-o", model, "-trace", trace},
+		"-threads 0: want":  {"-resume", "-o", model, "-threads", "0"},
 		"leave ctr.hcl out": {"-resume", "-o", model, "ctr.hcl"},
 	} {
 		if r := s.run(append([]string{"forecast", "train"}, args...)...); r.code == exitDone || !strings.Contains(r.err, want) {
@@ -307,6 +365,29 @@ func TestForecastTable(t *testing.T) {
 	// The deviation is 10, and every second day lies 10 higher than the days beside it: naive is one deviation off on half of the bins.
 	if got := *rows[0].MSE; math.Abs(got-0.5) > 0.03 {
 		t.Errorf("MSE of naive is %v, want about 0.5", got)
+	}
+	// Interrupted, it has the rows of the windows that were measured, and fails.
+	var out, errs buffer
+	a := s.app(&out, &errs)
+	ctx, cancel := context.WithCancel(t.Context())
+	partial := s.start("forecast", "eval", "-table", dir, "-only", "ETTh1/96", "-json")
+	partial.eventually("window", func() bool { return strings.Contains(partial.err.String(), "forecasters, moments: ") })
+	partial.interrupt()
+	cancel()
+	if err := a.forecastTable(ctx, evalFlags{table: dir, only: "ETTh1/96", input: 96, workers: 1}); err == nil || !strings.Contains(err.Error(), "interrupted in the cell ETTh1/96") || out.String() != "" {
+		t.Errorf("interrupted before it began: %v, %s", err, out.String())
+	}
+	var cut []tableRow
+	if r := partial.end(); r.code != exitFailed || json.Unmarshal([]byte(r.out), &cut) != nil {
+		t.Errorf("interrupted: exit code %d, %s, %s", r.code, r.err, r.out)
+	}
+	for _, r := range cut {
+		if !r.Partial || r.Windows < 1 || r.Windows >= 4*720-95 || r.Windows != cut[0].Windows || r.MSE == nil {
+			t.Errorf("interrupted: %+v", r)
+		}
+	}
+	if len(cut) != 5 {
+		t.Errorf("interrupted: %+v", cut)
 	}
 	if r := s.run("forecast", "eval", "-table", dir, "-only", "ETTm2/96"); r.code != exitFailed || !strings.Contains(r.err, "read the data set ETTm2: ") {
 		t.Errorf("without a file: exit code %d, %s", r.code, r.err)

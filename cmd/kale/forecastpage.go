@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed" // the page's parts are files
+	"errors"
 	"fmt"
 	"html/template"
 	"slices"
@@ -76,14 +77,14 @@ func (f evalFlags) lead(p past, horizons []int) (int, error) {
 }
 
 // evalPage writes the page of a measurement.
-func (a *app) evalPage(ctx context.Context, forecasters []forecast.Forecaster, p past, first, lead int, e evaluation, path string) error {
+func (a *app) evalPage(ctx context.Context, contenders []contender, p past, first, lead int, e evaluation, f evalFlags) error {
 	pic := picture{Errors: errorLines(e), Courses: []course{}}
 	for _, r := range e.Rows {
 		if h := horizonWords(r.HorizonMin); !slices.Contains(pic.Horizons, h) {
 			pic.Horizons = append(pic.Horizons, h)
 		}
 	}
-	if err := a.courses(ctx, forecasters, p, first, lead, &pic); err != nil {
+	if err := a.courses(ctx, contenders, p, first, lead, f.workers, &pic); err != nil {
 		return err
 	}
 	data := struct {
@@ -100,10 +101,10 @@ func (a *app) evalPage(ctx context.Context, forecasters []forecast.Forecaster, p
 	if err := report.WritePage(&page, report.Page{Title: e.Trace + " · Kale forecasts", Body: template.HTML(body.String()), CSS: evalPageCSS, Script: evalPageJS, Data: pic}); err != nil {
 		return err
 	}
-	if err := backend.WriteFileMode(path, page.Bytes(), 0o644); err != nil {
+	if err := backend.WriteFileMode(f.out, page.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("write the page of the measurement: %w", err)
 	}
-	fmt.Fprintf(a.err, "wrote %s\n", path)
+	fmt.Fprintf(a.err, "wrote %s\n", f.out)
 	return nil
 }
 
@@ -152,24 +153,24 @@ func errorLines(e evaluation) (out []errorLine) {
 }
 
 // courses makes a forecast of every bin that is drawn, by each forecaster that reaches so far ahead.
-func (a *app) courses(ctx context.Context, forecasters []forecast.Forecaster, p past, first, lead int, pic *picture) error {
+func (a *app) courses(ctx context.Context, contenders []contender, p past, first, lead, threads int, pic *picture) error {
 	values := p.series.Values
 	span := max(courseSeasons*int(slices.Min(p.seasons)/p.series.Step), courseLeast)
 	from := max(first+lead-1, len(values)-span)
 	every := max(1, (len(values)-from)/coursePoints)
+	q := asking{series: p.series, calendar: p.calendar(), steps: lead, threads: threads}
 	for bin := from; bin < len(values); bin += every {
+		q.origins = append(q.origins, bin-lead+1)
 		pic.T = append(pic.T, float64(p.series.At(bin).Unix()))
 		pic.Came = append(pic.Came, figure(values[bin]))
 	}
-	for _, fc := range forecasters {
-		if reachOf(fc) < lead {
-			continue
-		}
-		r, err := a.record(ctx, fc, p, lead, from-lead+1, every)
-		if err != nil {
-			return err
-		}
-		c := course{Name: fc.Name()}
+	reaching := slices.DeleteFunc(slices.Clone(contenders), func(c contender) bool { return c.reach < lead })
+	all, asked := a.record(ctx, reaching, q)
+	if asked < len(q.origins) {
+		return errors.New("draw the page of the measurement: interrupted; it is not written")
+	}
+	for _, r := range all {
+		c := course{Name: r.name}
 		for bin := from; bin < len(values); bin += every {
 			c.add(r.made[bin-lead+1], lead-1)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ func forecastShowCommand(a *app) *cobra.Command {
 		Use: "show JOB", Short: "A job's last forecasts against what came",
 		Long: `Shows how far off the forecasts were that a job's decisions were made from: so long ahead, on how many bins, by how much (WAPE is Σ|came − expected| / Σ came,
 the bias is above 0 where too much was expected), and how often what came lay within the band that was to hold 90 %. Then the last bins, one by one, and what is expected
-next. It works with a running scheduler and, from the job's state, without or beside one that is suspended.
+next, and what came of the models that were trained anew (forecast.retrain), those that were refused too. It works with a running scheduler and, from the job's state, without or beside one that is suspended.
 
 What other forecasters would have done on the same traffic is measured by kale forecast eval.`,
 		Example: "  kale forecast show ctr\n  kale forecast show ctr -since 7d -ahead 15m,1h",
@@ -136,6 +137,12 @@ func reviewText(name string, r hindsight.Review, since time.Duration, width int)
 		next.rows = append(next.rows, row{cells: []string{clock(r.Next.At.Add(time.Duration(i)*r.Step), time.Now()), number(r.Next.Mean[i]), band}})
 	}
 	fmt.Fprintf(&out, "\nnext, records/s\n%s", next.text(width))
+	if len(r.Retrainings) > 0 {
+		out.WriteString("\nforecast models trained anew (forecast.retrain), the newest first\n")
+	}
+	for _, t := range slices.Backward(r.Retrainings) {
+		fmt.Fprintf(&out, "%s: %s\n", clock(t.At, time.Now()), t.Says)
+	}
 	return out.String()
 }
 

@@ -48,11 +48,13 @@ type tableRow struct {
 	Windows   int      `json:"windows"`
 	Seconds   float64  `json:"seconds"` // to learn and to forecast
 	Note      string   `json:"note,omitempty"`
+	Partial   bool     `json:"partial,omitempty"` // it was interrupted when so many windows were measured
 }
 
 func (a *app) forecastTable(ctx context.Context, f evalFlags) error {
 	cell := func(p published, h int) bool { return f.only == "" || f.only == fmt.Sprintf("%s/%d", p.name, h) }
 	var rows []tableRow
+	var failed error // interrupted, after some rows
 	for _, p := range publishedTable {
 		if !slices.ContainsFunc(publishedHorizons, func(h int) bool { return cell(p, h) }) {
 			continue
@@ -62,22 +64,28 @@ func (a *app) forecastTable(ctx context.Context, f evalFlags) error {
 			return err
 		}
 		for _, h := range publishedHorizons {
-			if !cell(p, h) {
+			if !cell(p, h) || failed != nil {
 				continue
 			}
 			cells, err := a.tableCell(ctx, p, s, h, f)
-			if err != nil {
+			rows = append(rows, cells...)
+			if err != nil && (ctx.Err() == nil || len(rows) == 0) {
 				return err
 			}
-			rows = append(rows, cells...)
+			failed = err
 		}
 	}
 	if len(rows) == 0 {
 		return usagef("-only %q: want one of ETTh1 and ETTm2, a slash, and one of 96, 192, 336 and 720", f.only)
 	}
 	if a.asJSON {
-		return json.NewEncoder(a.out).Encode(rows)
+		return errors.Join(failed, json.NewEncoder(a.out).Encode(rows))
 	}
+	return errors.Join(failed, a.writeTable(rows, failed != nil))
+}
+
+// writeTable prints the table for people.
+func (a *app) writeTable(rows []tableRow, partial bool) error {
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "CELL\tFORECASTER\tMSE\tMAE\tFEDFORMER-F\tWINDOWS\tTOOK")
 	for _, r := range rows {
@@ -91,6 +99,9 @@ func (a *app) forecastTable(ctx context.Context, f evalFlags) error {
 			fmt.Fprintf(a.out, "%s/%d %s: %s\n", r.Dataset, r.Horizon, r.Model, r.Note)
 		}
 	}
+	if partial {
+		fmt.Fprintln(a.out, "PARTIAL: it was interrupted; the last cell is of as many windows as stand there")
+	}
 	return nil
 }
 
@@ -103,7 +114,9 @@ func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h i
 	if f.origins > 0 {
 		o.Every = strideOf(len(s.Values)-h-first+1, f.origins, int(day/p.step))
 	}
-	seasonal := forecast.NewSeasonal([]time.Duration{day, 7 * day})
+	interrupted := func() error {
+		return fmt.Errorf("forecast eval -table: interrupted in the cell %s/%d", p.name, h)
+	}
 	began, before := time.Now(), s.Until(s.At(first))
 	nlinear, err := forecast.TrainWindow(before, forecast.WindowOptions{Kind: forecast.NLinear, Input: f.input, Horizon: h, Season: day})
 	if err != nil {
@@ -117,7 +130,11 @@ func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h i
 	}
 	learnt[sparse.Name()] = time.Since(began).Seconds()
 	notes := map[string]string{}
-	forecasters := []forecast.Forecaster{forecast.NewNaive(day), seasonal, nlinear, sparse, forecast.NewEnsemble(seasonal, nlinear)}
+	seasonal, ensemble := seasonalPair([]time.Duration{day, 7 * day}, f.workers, func() forecast.Forecaster { return nlinear })
+	contenders := []contender{single(forecast.NewNaive(day)), seasonal, single(nlinear), single(sparse), ensemble}
+	if ctx.Err() != nil {
+		return nil, interrupted()
+	}
 	if f.fedformer {
 		began = time.Now()
 		m, note, err := a.learntFEDformer(ctx, before, forecast.FEDformerOptions{Horizon: h, Input: f.input, Seasons: []time.Duration{day}}, f.fedformerFlags)
@@ -126,47 +143,34 @@ func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h i
 		}
 		defer func() { _ = m.Close() }() // it was only read
 		learnt[m.Name()], notes[m.Name()] = time.Since(began).Seconds(), note
-		forecasters = append(forecasters, m)
+		contenders = append(contenders, single(m))
+	}
+	q := asking{series: s, steps: h, threads: f.workers, lean: true}
+	for at := first; at <= len(s.Values)-h; at += o.Every {
+		q.origins = append(q.origins, at)
+	}
+	all, asked := a.record(ctx, contenders, q)
+	if asked == 0 {
+		return nil, interrupted()
 	}
 	var rows []tableRow
-	for _, fc := range forecasters {
-		began = time.Now()
-		r, err := a.backtest(ctx, fc, s, o)
+	for _, c := range all {
+		r, err := forecast.Backtest(c, s, o)
 		if err != nil {
 			return nil, err
 		}
+		if c.why != nil {
+			return nil, fmt.Errorf("%s/%d: %w", p.name, h, c.why)
+		}
 		rows = append(rows, tableRow{
-			Dataset: p.name, Horizon: h, Model: fc.Name(), MSE: figure(r.RMSE * r.RMSE), MAE: figure(r.MAE), Published: p.mse[h], Windows: r.Origins,
-			Seconds: learnt[fc.Name()] + time.Since(began).Seconds(), Note: notes[fc.Name()],
+			Dataset: p.name, Horizon: h, Model: c.name, MSE: figure(r.RMSE * r.RMSE), MAE: figure(r.MAE), Published: p.mse[h], Windows: r.Origins - r.Failed,
+			Seconds: learnt[c.name] + c.took.Seconds(), Note: notes[c.name], Partial: asked < len(q.origins),
 		})
 	}
+	if asked < len(q.origins) {
+		return rows, interrupted()
+	}
 	return rows, nil
-}
-
-// breakable is a forecaster that gives up as soon as broken says why.
-type breakable struct {
-	forecast.Forecaster
-	broken func() error
-}
-
-func (b breakable) Forecast(history forecast.Series, steps int) (forecast.Forecast, error) {
-	if err := b.broken(); err != nil {
-		return forecast.Forecast{}, err
-	}
-	return b.Forecaster.Forecast(history, steps)
-}
-
-func (a *app) backtest(ctx context.Context, fc forecast.Forecaster, s forecast.Series, o forecast.BacktestOptions) (forecast.Report, error) {
-	bar := a.progress()
-	defer bar.done()
-	o.Visit = func(origin int, _ forecast.Forecast) {
-		bar.show("measuring %s: bin %d of %d", fc.Name(), origin, len(s.Values))
-	}
-	r, err := forecast.Backtest(breakable{fc, ctx.Err}, s, o)
-	if ctx.Err() != nil {
-		return r, fmt.Errorf("measure %s: interrupted", fc.Name())
-	}
-	return r, err
 }
 
 // readETT reads column OT of a data set, z-scored by the mean and the deviation of the first twelve months. Forecasters of rates know nothing below

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -28,12 +29,6 @@ type trainFlags struct {
 	resume              bool
 }
 
-// The models that kale forecast train can make.
-const (
-	modelLinear    = "linear"
-	modelFEDformer = "fedformer"
-)
-
 func forecastTrainCommand(a *app) *cobra.Command {
 	var f trainFlags
 	c := &cobra.Command{
@@ -42,10 +37,16 @@ func forecastTrainCommand(a *app) *cobra.Command {
 job's forecast block: forecast { model = "MODEL.onnx" }. It is measured, beside the seasonal forecaster, on the last part of
 the history before that is learnt too; where it is worse there, that is said, and what kale run's gate will make of it.
 
+-model nlinear, dlinear and sparsetsf are the linear maps that kale forecast eval measures: of the last bins onto each that follows (of no fewer than 336 bins and
+more than a season), of a moving average and of what it leaves, and of each phase of the shortest season in the last seven of them. -input says otherwise of how many bins; of
+sparsetsf they are whole seasons. ensemble, the mean of seasonal and an nlinear, is no file: forecast { model = "ensemble" } is all that it takes.
+
 With -model fedformer it trains the paper's FEDformer-f instead, which takes minutes and needs ONNX Runtime. Its input cannot be shorter than one
 season: with bins of a minute that is a day of 1440 bins; bins of a quarter of an hour make it 96, and faster. Its loss is 1 where it does no
 better than each window's mean. It is measured on the last tenth of the history, which it does not learn. After each
 epoch it is kept in MODEL.onnx.part, from which -resume goes on when it was ended.
+
+A job file is checked as a whole, as kale run checks it: one whose autoscale.tau is longer than its forecast.horizon, for instance, is refused here too. -trace needs none.
 
 A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better. As it does, -against
 measures another model, such as the one in use, beside the new one: on what neither has seen.`,
@@ -61,28 +62,40 @@ measures another model, such as the one in use, beside the new one: on what neit
 				}
 				return a.forecastTrain(cmd.Context(), nil, f)
 			}
-			if f.model != modelLinear && f.model != modelFEDformer {
-				return usagef("-model %q: want %s or %s", f.model, modelLinear, modelFEDformer)
+			kinds := forecast.ModelKinds()
+			if f.model == job.ForecastSeasonal || f.model == job.ForecastEnsemble {
+				return usagef("-model %s needs no file and no training: write forecast { model = %[1]q } into the job file", f.model)
 			}
-			if err := f.check(cmd, f.model == modelFEDformer, "-model fedformer"); err != nil {
+			if !slices.Contains(kinds, f.model) {
+				return usagef("-model %q: %swant %s", f.model, job.DidYouMean(f.model, kinds), oneOf(kinds))
+			}
+			if err := f.check(cmd, f.model == forecast.FEDformer, "-model fedformer"); err != nil {
 				return err
 			}
-			if f.input < 0 || f.input > 0 && f.model != modelFEDformer {
-				return usagef("-input %d: want 1 bin or more, with -model fedformer", f.input)
+			if cmd.Flags().Changed("input") && (f.input < 1 || f.model == forecast.Linear) {
+				return usagef("-input %d: want 1 bin or more, and a -model other than linear", f.input)
 			}
 			return a.forecastTrain(cmd.Context(), args, f)
 		},
 	}
 	f.historyFlags.register(c)
 	c.Flags().Var(&f.horizon, "horizon", "how far to forecast (default: the job's; for a trace 30m)")
-	c.Flags().StringVar(&f.model, "model", modelLinear, "`KIND` of model: linear or fedformer")
-	c.Flags().IntVar(&f.input, "input", 0, "`BINS` that FEDformer sees (default 96, or the shortest season where that is longer)")
-	c.Flags().StringVar(&f.against, "against", "", "`FILE` of a model that is measured on the same part of the history, such as the one in use")
+	c.Flags().StringVar(&f.model, "model", forecast.Linear, "`KIND` of model: "+oneOf(forecast.ModelKinds()))
+	c.Flags().IntVar(&f.input, "input", 0, "`BINS` that the model sees; not of linear (default: of fedformer 96, or the shortest season where that is longer)")
+	c.Flags().StringVar(&f.against, "against", "", "`FILE` of a model that is measured on the same part of the history, such as the one in use, or \"ensemble\"")
 	c.Flags().BoolVar(&f.resume, "resume", false, "go on with a training of FEDformer that was ended: -o says which")
 	f.fedformerFlags.register(c)
 	c.Flags().StringVarP(&f.out, "out", "o", "", "`FILE` to write, .onnx")
 	a.jsonFlag(c, "print the measurement as JSON")
 	return c
+}
+
+// rival is the file of -against; "": it is not given, or none.
+func (f trainFlags) rival() string {
+	if f.against == job.ForecastEnsemble {
+		return ""
+	}
+	return f.against
 }
 
 // measured are errors for scripts; null where there is nothing to measure.
@@ -115,7 +128,7 @@ func writeMeasured(w io.Writer, rows []measured) error {
 }
 
 func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) error {
-	if err := checkOut(f.out, a.inputs(args, f.historyFlags, f.against)...); err != nil {
+	if err := checkOut(f.out, a.inputs(args, f.historyFlags, f.rival())...); err != nil {
 		return err
 	}
 	if !strings.HasSuffix(f.out, ".onnx") {
@@ -130,13 +143,19 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		p.series = p.calendar().Plain(p.series)
 	}
 	var against forecast.Forecaster
-	if f.against != "" {
-		m, err := forecast.OpenONNX(f.against, forecast.ONNXOptions{Threads: 1})
+	switch path := f.rival(); {
+	case path != "":
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
 		if err != nil {
 			return fmt.Errorf("-against: %w", err)
 		}
 		defer func() { _ = m.Close() }() // it was only read
 		against = m
+	case f.against != "":
+		if f.resume {
+			return usagef("-against ensemble is not of -resume: the seasons are not known here")
+		}
+		against = forecast.NewSeasonalEnsemble(p.seasons)
 	}
 	if !f.resume {
 		fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
@@ -145,13 +164,15 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	var r forecast.TrainReport
 	switch {
 	case f.resume:
-		f.model = modelFEDformer
+		f.model = forecast.FEDformer
 		model, r, err = a.resumeFEDformer(ctx, f, against)
-	case f.model == modelFEDformer:
+	case f.model == forecast.FEDformer:
 		o := forecast.FEDformerOptions{Horizon: p.steps, Input: f.input, Seasons: p.seasons, Source: p.source, Against: against, Save: keepPart(f.out)}
 		model, r, err = a.trainFEDformer(ctx, p.series, o, f.fedformerFlags)
-	default:
+	case f.model == forecast.Linear:
 		model, r, err = forecast.TrainLinear(p.series, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source, Against: against})
+	default:
+		model, r, err = forecast.TrainWindowModel(p.series, f.model, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Input: f.input, Source: p.source, Against: against})
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("train a forecast model: interrupted; %s is as it was%s", f.out, goesOn(f))
@@ -177,7 +198,7 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 			"model": f.out, "id": r.Info.ID, "step_s": r.Info.Step.Seconds(), "horizon": r.Info.Horizon, "input": r.Info.Input,
 			"trained_until": r.Info.TrainedUntil.Format(time.RFC3339), "holdout_from": r.From.Format(time.RFC3339), "errors": rows,
 		}
-		if f.model == modelFEDformer {
+		if f.model == forecast.FEDformer {
 			said["epochs"], said["best_epoch"] = trainedEpochs(r.Epochs), r.Best
 		}
 		return json.NewEncoder(a.out).Encode(said)

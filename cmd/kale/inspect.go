@@ -319,7 +319,7 @@ func (a *app) preflight(ctx context.Context, l *loaded, how inspection) (job.Top
 	}
 	if l.draft.Known("forecast.interval") {
 		diags = append(diags, core.CheckForecast(l.Job)...)
-	} else if l.Forecast.Model != job.ForecastSeasonal {
+	} else if l.Forecast.ModelFile() != "" {
 		l.omit(forecasts)
 	}
 	if l.draft.Known("workers") && l.draft.Known("throughput") && l.draft.Known("servers") && l.draft.Known("model") {

@@ -82,7 +82,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	fl.StringVar(&f.rescale, "rescale", "", "\"live\", or how long a rescale stops training, such as 5m..8m (default: live if the job's mode is, else 5m..8m)")
 	fl.IntVar(&f.days, "days", 0, "how many days, the last without gaps (default: 14, or what leaves a past to forecast from; of a fleet 1)")
 	fl.IntVar(&f.seeds, "seeds", f.seeds, "how often each policy is run; outages and joins are drawn anew")
-	fl.StringVar(&f.forecaster, "forecaster", "", "\"seasonal\", an .onnx `FILE`, or \"perfect\" (default: the job's)")
+	fl.StringVar(&f.forecaster, "forecaster", "", "\"seasonal\", \"ensemble\", an .onnx `FILE`, or \"perfect\" (default: the job's)")
 	fl.IntVar(&f.forecastEvery, "forecast-every", 1, "make a new forecast every so many `BINS` of forecast.interval; a scheduler makes one in each")
 	fl.Float64Var(&f.bias, "forecast-bias", 0, "make every forecast too high by this share")
 	fl.Float64Var(&f.noise, "forecast-noise", 0, "standard deviation of an error put into each half hour's forecasts, as a share")

@@ -32,7 +32,7 @@ func TestTrainAnew(t *testing.T) {
 	onnxtest.Library(t)
 	a := &app{exe: newShell(t).withPrograms().exe}
 	dir := t.TempDir()
-	what := core.ForecastTraining{History: dailyTraffic(10), Horizon: 6, Seasons: []time.Duration{24 * time.Hour}, Kind: modelLinear, Out: filepath.Join(dir, "first.onnx")}
+	what := core.ForecastTraining{History: dailyTraffic(10), Horizon: 6, Seasons: []time.Duration{24 * time.Hour}, Kind: forecast.Linear, Out: filepath.Join(dir, "first.onnx")}
 	first, err := a.trainAnew(t.Context(), what)
 	if err != nil {
 		t.Fatal(err)

@@ -297,6 +297,9 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	} else {
 		row("forecast", "none%s", distrust(v))
 	}
+	for _, text := range v.Calendar {
+		row("calendar", "%s", text)
+	}
 	if s.Running == nil || s.Capacity == nil || s.Busy == nil {
 		row("workers", "%s; how many train is unknown%s", view.Wanted(v), emulated(v))
 	} else {

@@ -34,6 +34,8 @@ type Review struct {
 	Bins    []Bin         `json:"bins"`
 	// Next is the newest forecast, without quantiles and scenarios: Lower and Upper hold 80 % of what may come.
 	Next plan.Forecast `json:"next"`
+	// Retrainings are what came of the last trainings of a forecast model beside the scheduler, oldest first.
+	Retrainings []core.Retrained `json:"retrainings,omitempty"`
 }
 
 // Lead sums up what forecasts said of the bins that ended so long after their beginnings.
@@ -70,6 +72,10 @@ type made struct {
 // Of looks back at the forecasts in a job's state.
 func Of(st *state.Store, o Options) (Review, error) {
 	var r Review
+	var err error
+	if r.Retrainings, err = core.RetrainedIn(st); err != nil {
+		return r, err
+	}
 	newest, err := state.Last[made](st, state.Decisions, 1)
 	if err != nil {
 		return r, err

@@ -3,6 +3,7 @@ package hindsight_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -92,6 +93,19 @@ func TestReview(t *testing.T) {
 }
 
 // By default it is looked at how the next bin, and a quarter, a half and all of the horizon came out.
+// What came of the models that were trained anew is told of, the refused ones too.
+func TestReviewTellsOfRetrainings(t *testing.T) {
+	st := history(t, 3, func(int) bool { return false })
+	past := []core.Retrained{{At: start, Says: "one that was trained anew was not taken"}, {At: start.Add(time.Hour), Promoted: true, Says: "trained anew, and promoted"}}
+	if err := st.Put("desired", map[string]any{"version": 2, "retraining": map[string]any{"says": "trained anew, and promoted", "past": past}}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := hindsight.Of(st, hindsight.Options{From: start, Bins: 3})
+	if err != nil || !slices.Equal(r.Retrainings, past) {
+		t.Errorf("%v: %+v", err, r.Retrainings)
+	}
+}
+
 func TestDefaultLeads(t *testing.T) {
 	r, err := hindsight.Of(history(t, 12, func(int) bool { return false }), hindsight.Options{From: start})
 	if err != nil {

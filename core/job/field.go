@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 )
@@ -28,7 +29,9 @@ type problem struct {
 	element         int
 	part            string     // the element's part that is wrong, where it is one
 	parts           []*problem // each of a part of the element; nothing else is set then
-	empty           bool       // a text that says nothing: the detail lacks what else could be done than to write one
+	at              *hcl.Range // where it stands, if not in the job file; source is that file
+	source          []byte
+	empty           bool // a text that says nothing: the detail lacks what else could be done than to write one
 }
 
 func wrong(summary, detail string, args ...any) *problem {
@@ -320,16 +323,16 @@ func path(dst func(*Job) *string, exists bool) field {
 	return scalar[string]{"path", bounds, dst, readPath(exists)}
 }
 
-// forecaster reads "seasonal" or the path of a model file.
+// forecaster reads "seasonal", "ensemble" or the path of a model file.
 func forecaster(dst func(*Job) *string) field {
-	return scalar[string]{"string", `"seasonal" or the path of an .onnx file`, dst, func(dir string, v cty.Value) (string, *problem) {
+	return scalar[string]{"string", `"seasonal", "ensemble" or the path of an .onnx file`, dst, func(dir string, v cty.Value) (string, *problem) {
 		s, p := asString(v)
-		if p != nil || s == ForecastSeasonal {
+		if p != nil || s == ForecastSeasonal || s == ForecastEnsemble {
 			return s, p
 		}
 		if filepath.Ext(s) != ".onnx" {
-			return "", wrong(fmt.Sprintf("Unknown forecaster %q", s), `%sUse "seasonal", or the path of a model file that ends in .onnx.`,
-				DidYouMean(s, []string{ForecastSeasonal}))
+			return "", wrong(fmt.Sprintf("Unknown forecaster %q", s), `%sUse "seasonal", "ensemble", or the path of a model file that ends in .onnx.`,
+				DidYouMean(s, []string{ForecastSeasonal, ForecastEnsemble}))
 		}
 		return readPath(true)(dir, v)
 	}}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/forecast/holidays"
 )
 
 // Job is one training job as its file describes it: checked, with defaults filled in, paths made absolute and units
@@ -214,7 +216,7 @@ type Throughput struct {
 // there is one.
 const SourceProfile = "profile"
 
-// Forecast says how traffic is foreseen. Model is ForecastSeasonal or the absolute path of an .onnx file.
+// Forecast says how traffic is foreseen. Model is ForecastSeasonal, ForecastEnsemble or the absolute path of an .onnx file.
 type Forecast struct {
 	Interval      time.Duration   `json:"interval_ns"`
 	Horizon       time.Duration   `json:"horizon_ns"`
@@ -226,6 +228,12 @@ type Forecast struct {
 	GateTolerance float64         `json:"gate_tolerance"`
 	Retrain       time.Duration   `json:"retrain_ns,omitempty"` // 0: never
 	Events        []Event         `json:"events,omitempty"`
+	EventsFade    bool            `json:"events_fade"` // an event is taken as it comes
+	Holidays      []holidays.Rule `json:"holidays,omitempty"`
+	// HolidaysExcept are names of holidays that are none here. HolidaysLike is a weekday, and HolidaysLearn says that past holidays tell too.
+	HolidaysExcept []string `json:"holidays_except,omitempty"`
+	HolidaysLike   string   `json:"holidays_like"`
+	HolidaysLearn  bool     `json:"holidays_learn"`
 }
 
 // Event is a time in which a known cause changes the traffic to Uplift times what would come without it.
@@ -260,8 +268,19 @@ func (f Forecast) Zone() *time.Location {
 // Past is how far back forecasts look.
 func (f Forecast) Past() time.Duration { return max(f.History, f.Needed()) }
 
-// ForecastSeasonal is the seasonal forecaster that needs no model file.
-const ForecastSeasonal = "seasonal"
+// The forecasters that need no model file: the seasonal one, and its mean with a linear map of the last bins that is learnt as traffic comes.
+const (
+	ForecastSeasonal = "seasonal"
+	ForecastEnsemble = "ensemble"
+)
+
+// ModelFile is the path of the model file; "": the forecaster needs none.
+func (f Forecast) ModelFile() string {
+	if f.Model == ForecastSeasonal || f.Model == ForecastEnsemble {
+		return ""
+	}
+	return f.Model
+}
 
 // Autoscale says who decides and how.
 type Autoscale struct {

@@ -24,10 +24,11 @@ type saved struct {
 	First, Second       Weights // Adam's moments
 }
 
-// digest stands for what a training's steps depend on. How many epochs it may take at most is no part of it.
+// digest stands for what a training's steps depend on. How many epochs it may take at most is no part of it, nor on how many
+// threads: what is gone on with on others may differ in the last digits.
 func (t *trainer) digest() [sha256.Size]byte {
 	h := sha256.New()
-	fmt.Fprintf(h, "%+v %v %d %d %d\n", t.c, t.o.Rate, t.o.Windows, t.o.Patience, t.o.Threads)
+	fmt.Fprintf(h, "%+v %v %d %d 1\n", t.c, t.o.Rate, t.o.Windows, t.o.Patience)
 	input, outcome := make([]float32, t.c.Input), make([]float32, t.c.Horizon)
 	for _, bins := range [][]int{t.d.Learn, t.d.Validate} {
 		for _, at := range bins {

@@ -73,7 +73,7 @@ func (p Patient) trainer() group {
 	if p.local() && probe.WantsCUDA(core.TrainSpec(p.Job, "")) {
 		trials = append(trials, trial{check: "ONNX Runtime on a GPU", limit: tryTimeout + 5*time.Second, needs: []string{"backend", "workers"}, try: p.tryGPU})
 	}
-	if p.Job.Forecast.Model != job.ForecastSeasonal {
+	if p.Job.Forecast.ModelFile() != "" {
 		trials = append(trials, trial{check: "forecast model", limit: diskLimit, needs: []string{"forecast"}, try: p.tryForecaster})
 	}
 	return group{trials: trials}
@@ -130,7 +130,7 @@ func (p Patient) tryGPU(ctx context.Context) []Finding {
 
 func (p Patient) tryForecaster(context.Context) []Finding {
 	const check = "forecast model"
-	path := p.Job.Forecast.Model
+	path := p.Job.Forecast.ModelFile()
 	m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
 	if err != nil {
 		return []Finding{ok(check, "%s: %v", path, err).but(Fail, fmt.Sprintf("Train one with kale forecast train, or set forecast.model to %q (%s).", job.ForecastSeasonal, place(p.Job, "forecast.model")))}

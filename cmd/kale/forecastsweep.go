@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/forecast"
+)
+
+// contender is a forecaster that is measured.
+type contender struct {
+	name  string
+	file  string // of a model, "": of none
+	reach int    // bins that it can forecast
+	// heedless: it does not know of the holidays, beside one that does.
+	heedless bool
+	// of are as many as threads ask, each of its own: what one has learnt lately serves the moments just after. Or one, which all of them ask.
+	of []forecast.Forecaster
+}
+
+// single is a contender that all threads ask.
+func single(f forecast.Forecaster) contender {
+	return contender{name: f.Name(), reach: math.MaxInt, of: []forecast.Forecaster{f}}
+}
+
+// seasonalPair are the seasonal forecaster and its mean with others, which share what they learn, for so many threads.
+func seasonalPair(seasons []time.Duration, threads int, others func() forecast.Forecaster) (seasonal, ensemble contender) {
+	for range threads {
+		s := forecast.NewSeasonal(seasons)
+		seasonal.of, ensemble.of = append(seasonal.of, s), append(ensemble.of, forecast.NewEnsemble(s, others()))
+	}
+	seasonal.name, seasonal.reach = seasonal.of[0].Name(), math.MaxInt
+	ensemble.name, ensemble.reach = ensemble.of[0].Name(), math.MaxInt
+	return seasonal, ensemble
+}
+
+// contenders are those that a history alone makes; what must be learnt beforehand is learnt from the bins before first, as they would have been without events.
+func (a *app) contenders(ctx context.Context, p past, first, steps, threads int, e *evaluation) ([]contender, error) {
+	season := slices.Min(p.seasons)
+	seasonal, ensemble := seasonalPair(p.seasons, threads, func() forecast.Forecaster { return forecast.NewSelfTaught(season) })
+	out := []contender{single(forecast.NewNaive(season)), seasonal, ensemble}
+	learnt := p.calendar().Plain(p.series.Until(p.series.At(first)))
+	kinds := []string{forecast.NLinear, forecast.DLinear, forecast.SparseTSF}
+	made, errs := make([]forecast.Forecaster, len(kinds)), make([]error, len(kinds))
+	done := a.sweep(ctx, "learning the linear maps", len(kinds), threads, func(i, _ int) {
+		made[i], errs[i] = forecast.TrainWindow(learnt, forecast.WindowOptions{Kind: kinds[i], Horizon: steps, Season: season})
+	})
+	if done < len(kinds) {
+		return nil, errors.New("forecast eval: interrupted before anything was measured")
+	}
+	for i, kind := range kinds {
+		if errs[i] != nil {
+			e.note(kind, "left out: %v", errs[i])
+			continue
+		}
+		out = append(out, single(made[i]))
+	}
+	return out, nil
+}
+
+// sweepParts is into how many stretches of neighbouring moments a sweep divides them for each thread.
+const sweepParts = 4
+
+// sweep calls do(i, thread) for each i below n once, in stretches of neighbours, each by one thread at a time, and says how many were done when all
+// were, or ctx ended. It waits for its threads.
+func (a *app) sweep(ctx context.Context, what string, n, threads int, do func(i, thread int)) int {
+	bar := a.progress()
+	defer bar.done()
+	stretch := max(1, (n+threads*sweepParts-1)/(threads*sweepParts))
+	var next atomic.Int64
+	var mu sync.Mutex // guards done and bar
+	done := 0
+	var all sync.WaitGroup
+	for thread := range min(threads, n) {
+		all.Go(func() {
+			for {
+				from := int(next.Add(1)-1) * stretch
+				if from >= n {
+					return
+				}
+				for i := from; i < min(from+stretch, n); i++ {
+					if ctx.Err() != nil {
+						return
+					}
+					do(i, thread)
+					mu.Lock()
+					done++
+					bar.step(what, done, n)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	all.Wait()
+	return done
+}
+
+// recorded answers with the forecasts that were made before, by the bins of history that they saw.
+type recorded struct {
+	contender
+	made map[int]forecast.Forecast
+	asks int
+	why  error         // the first failure
+	took time.Duration // to forecast, of all threads together
+}
+
+func (r *recorded) Name() string { return r.name }
+
+func (r *recorded) Forecast(history forecast.Series, _ int) (forecast.Forecast, error) {
+	if f, ok := r.made[len(history.Values)]; ok {
+		return f, nil
+	}
+	return forecast.Forecast{}, errors.New("not every forecaster has an answer here")
+}
+
+// asking is what contenders are asked.
+type asking struct {
+	series   forecast.Series
+	calendar forecast.Calendar
+	origins  []int // bins before each of the moments
+	steps    int   // bins ahead, as far as a contender reaches
+	threads  int
+	lean     bool // of the answers the point forecasts count
+}
+
+// record asks every contender, which heeds the job's events as it does in kale run, at every moment, and says at how many all were asked: fewer where it was interrupted.
+func (a *app) record(ctx context.Context, contenders []contender, q asking) (all []*recorded, asked int) {
+	type answer struct {
+		f    forecast.Forecast
+		err  error
+		took time.Duration
+	}
+	answers := make([][]answer, len(q.origins)) // nil: not asked
+	asked = a.sweep(ctx, "measuring "+job.Count(len(contenders), "forecaster")+", moments", len(q.origins), q.threads, func(i, thread int) {
+		past := q.series.Until(q.series.At(q.origins[i]))
+		row := make([]answer, len(contenders))
+		for k, c := range contenders {
+			began := time.Now()
+			f, err := c.heeded(q.calendar).With(c.of[thread%len(c.of)]).Forecast(past, min(q.steps, c.reach))
+			f.Scenarios = nil // only memory here
+			if q.lean {
+				f = forecast.Forecast{At: f.At, Step: f.Step, Mean: f.Mean, Lower: f.Mean, Upper: f.Mean, Source: f.Source}
+			}
+			row[k] = answer{f, err, time.Since(began)}
+		}
+		answers[i] = row
+	})
+	for k, c := range contenders {
+		r := &recorded{contender: c, made: map[int]forecast.Forecast{}}
+		for i, row := range answers {
+			if row == nil {
+				continue
+			}
+			r.asks++
+			r.took += row[k].took
+			if row[k].err == nil {
+				r.made[q.origins[i]] = row[k].f
+			} else if r.why == nil {
+				r.why = row[k].err
+			}
+		}
+		all = append(all, r)
+	}
+	return all, asked
+}
+
+// evalAll adds the rows of all contenders, measured at the moments at which every one of them has an answer. One that has none at all is left out, and an error is what
+// becomes of that where a person has named its file; it is one, too, that it was interrupted. There may be rows beside it.
+func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first int, horizons []int, f evalFlags, e *evaluation) error {
+	origins, season := f.origins, int(slices.Min(p.seasons)/p.series.Step)
+	if origins == 0 {
+		origins = evalOrigins
+	}
+	every := strideOf(len(p.series.Values)-first, origins, season)
+	q := asking{series: p.series, calendar: p.calendar(), steps: slices.Max(horizons), threads: f.workers}
+	for o := first; o < len(p.series.Values); o += every {
+		q.origins = append(q.origins, o)
+	}
+	asked, n := a.record(ctx, contenders, q)
+	e.Planned, e.Partial = len(q.origins), n < len(q.origins)
+	if n == 0 {
+		return errors.New("forecast eval: interrupted before anything was measured")
+	}
+	all, err := e.together(asked)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if err := e.score(r, p, horizons, forecast.BacktestOptions{First: first, Every: every, Season: season}); err != nil {
+			return err
+		}
+	}
+	e.OnHolidays = onHolidays(all, p, first, horizons)
+	var silent []string
+	for _, r := range asked {
+		if r.file != "" && len(r.made) == 0 && !slices.Contains(all, r) {
+			silent = append(silent, fmt.Sprintf("model %s has no answer at any moment: %v", r.file, r.why))
+		}
+	}
+	switch {
+	case e.Partial:
+		return fmt.Errorf("forecast eval: interrupted: what is printed is of %d of %d moments", n, len(q.origins))
+	case len(silent) > 0:
+		return errors.New(strings.Join(silent, "\n"))
+	}
+	return nil
+}
+
+// together leaves out those that have no answer at all, and of the others the moments at which not every one has one.
+func (e *evaluation) together(asked []*recorded) (all []*recorded, err error) {
+	for _, r := range asked {
+		switch {
+		case len(r.made) > 0:
+			all = append(all, r)
+		case r.name == "seasonal":
+			return nil, r.why
+		default:
+			e.note(r.name, "left out, it has no answer at any moment: %v", r.why)
+			continue
+		}
+		if failed := r.asks - len(r.made); failed > 0 {
+			e.note(r.name, "no answer at %d of %d moments, at which none is measured: %v", failed, r.asks, r.why)
+		}
+	}
+	var fewest *recorded
+	for _, r := range all {
+		if fewest == nil || len(r.made) < len(fewest.made) {
+			fewest = r
+		}
+	}
+	for _, r := range all {
+		for at := range r.made {
+			if slices.ContainsFunc(all, func(other *recorded) bool { _, ok := other.made[at]; return !ok }) {
+				delete(r.made, at)
+			}
+		}
+		e.Moments = len(r.made)
+	}
+	if e.Moments == 0 {
+		return nil, fmt.Errorf("forecast eval: there is no moment at which every forecaster has an answer; %s has one least often: %w", fewest.name, fewest.why)
+	}
+	return all, nil
+}
+
+// score adds the rows of a contender.
+func (e *evaluation) score(r *recorded, p past, horizons []int, o forecast.BacktestOptions) error {
+	reached := slices.DeleteFunc(slices.Clone(horizons), func(h int) bool { return h > r.reach })
+	if len(reached) < len(horizons) {
+		e.note(r.name, "forecasts no further than %s", job.FormatDuration(time.Duration(r.reach)*p.series.Step))
+	}
+	o.Steps = slices.Max(reached)
+	b, err := forecast.Backtest(r, p.series, o)
+	if err != nil {
+		return err
+	}
+	for _, h := range reached {
+		m := b.PerHorizon[h-1]
+		e.Rows = append(e.Rows, evalRow{
+			Model: r.name, File: r.file, HorizonMin: (time.Duration(h) * p.series.Step).Minutes(), Bins: m.Bins, MAE: figure(m.MAE), RMSE: figure(m.RMSE), WAPE: figure(m.WAPE),
+			MASE: figure(m.MASE), Pinball: figure(m.Pinball), Coverage80: figure(m.Coverage), Coverage90: figure(m.Coverage90), Coverage90SD: figure(m.Coverage90SD),
+		})
+	}
+	return nil
+}
