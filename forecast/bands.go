@@ -32,6 +32,15 @@ type residuals struct {
 	factors []float64 // by horizon; nil: 1. See [residuals.widen]
 }
 
+// outcomes is how many are known at that one of the first steps horizons which has the fewest.
+func (r *residuals) outcomes(steps int) int {
+	least := len(r.at[0])
+	for _, e := range r.at[:steps] {
+		least = min(least, len(e))
+	}
+	return least
+}
+
 // newResiduals makes an empty collection for the given number of horizons, with
 // room for so many forecasts. floor, in samples/s, keeps a forecast of nearly nothing
 // from making its error infinite.
@@ -253,6 +262,7 @@ func partition(keys []uint64, limit uint64) (last int) {
 func (r *residuals) spread(f *Forecast) {
 	rows := r.quantiles(spreadLevels)
 	r.put(f, rows, r.scenarios(rows[slices.Index(spreadLevels, 0.5)]))
+	f.Outcomes = r.outcomes(len(f.Mean))
 }
 
 // put is spread with the quantiles, at spreadLevels, and scenarios of r at hand,

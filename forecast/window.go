@@ -56,13 +56,16 @@ type window struct {
 	residuals      *residuals // out of sample
 	quantiles      [][]float64
 	scenarios      [][]float64
+	held           int // outcomes that these were made from, at the horizon with the fewest
+	calibration    *calibration
 }
 
 // TrainWindow fits a linear map from the last bins to those that follow, in
 // units of the window's mean, so that a stream that grows is one problem. The fit
 // is the closed form of ridge regression and not gradient descent as published.
 // Its strength is the one with the least Σ|error| on the last fifth of the
-// origins, whose errors make the band; then everything is fitted again.
+// origins, whose errors make the first band; then everything is fitted again. Later the band follows what
+// comes of its forecasts: see calibrate.go.
 //
 // It is deterministic. Examples with an unknown outcome, or of whose window fewer
 // than half were measured, are left out.
@@ -102,6 +105,7 @@ func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 	if !w.learn(y, spreadOver(all[:cut], w.limit(maxTrainOrigins)), held, spreadOver(all, w.limit(maxTrainOrigins))) {
 		return nil, fmt.Errorf("%s: the rates of the history are too large or too far apart to be fitted", who)
 	}
+	w.calibration = &calibration{input: w.input, season: season, trained: history.End(), replays: replaysMost}
 	return w, nil
 }
 
@@ -281,6 +285,7 @@ func (w *window) learn(y []float64, train, held, all []int) bool {
 	}
 	w.quantiles = w.residuals.quantiles(spreadLevels)
 	w.scenarios = w.residuals.scenarios(w.quantiles[slices.Index(spreadLevels, 0.5)])
+	w.held = w.residuals.outcomes(w.horizon)
 	w.residuals.at, w.residuals.paths = nil, nil
 	x, outcomes, _ := w.examples(y, all)
 	gram, rhs := normal(x, outcomes)
@@ -348,6 +353,9 @@ func ridgeSolve(gram *mat.SymDense, rhs *mat.Dense, ridge float64) *mat.Dense {
 
 func (w *window) Name() string { return w.kind }
 
+// TrainedUntil is the end of the history that it has seen.
+func (w *window) TrainedUntil() time.Time { return w.calibration.trained }
+
 // Forecast implements [Forecaster]. Besides what that says it is an error to ask
 // for more steps than it was trained for, and to bring a history of another step.
 func (w *window) Forecast(history Series, steps int) (Forecast, error) {
@@ -366,18 +374,36 @@ func (w *window) Forecast(history Series, steps int) (Forecast, error) {
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", w.kind, err)
 	}
+	f := Forecast{At: history.End(), Step: history.Step, Mean: w.mean(x, steps), Source: w.kind}
+	own := f
+	w.residuals.put(&own, w.quantiles, w.scenarios)
+	w.calibration.spread(&f, history, shape{mean: f.Mean}, &own, func(past Series) (shape, error) {
+		x, _, err := inputWindow(past.Values, w.input, w.season)
+		if err != nil {
+			return shape{}, err
+		}
+		return shape{mean: w.mean(x, steps)}, nil
+	})
+	if f.Outcomes == 0 {
+		f.Scenarios = own.Scenarios
+	}
+	f.Outcomes = max(f.Outcomes, w.held)
+	return f, nil
+}
+
+// mean is what follows the window x.
+func (w *window) mean(x []float64, steps int) []float64 {
 	rows, k := w.rows(), w.features()
 	features := make([]float64, rows*k)
 	base, unit := w.fill(x, features)
-	f := Forecast{At: history.End(), Step: history.Step, Mean: make([]float64, steps), Source: w.kind}
+	out := make([]float64, steps)
 	used := w.coefficients.Slice(0, k, 0, (steps+rows-1)/rows).T()
 	for row := range min(rows, steps) {
 		var said mat.VecDense
 		said.MulVec(used, mat.NewVecDense(k, features[row*k:(row+1)*k]))
 		for h := row; h < steps; h += rows {
-			f.Mean[h] = max(0, base+unit*said.AtVec(h/rows))
+			out[h] = max(0, base+unit*said.AtVec(h/rows))
 		}
 	}
-	w.residuals.put(&f, w.quantiles, w.scenarios)
-	return f, nil
+	return out
 }
