@@ -277,6 +277,11 @@ func (r *residuals) put(f *Forecast, quantiles, scenarios [][]float64) {
 		return out
 	}
 	f.Levels, f.Quantiles, f.Scenarios = slices.Clone(spreadLevels), around(quantiles), around(scenarios)
+	f.bound()
+}
+
+// bound makes Lower and Upper of the quantiles.
+func (f *Forecast) bound() {
 	f.Lower, f.Upper = make([]float64, len(f.Mean)), make([]float64, len(f.Mean))
 	lower, upper := f.quantile(lowerQuantile), f.quantile(upperQuantile)
 	for h, m := range f.Mean {

@@ -20,7 +20,8 @@ func (f Forecast) Calibrated() bool { return f.Outcomes >= CalibratedOutcomes }
 // How a model is tried on the past.
 const (
 	replaysMost  = 256  // past origins: the forecasts made there are kept, so that a new origin costs one run
-	unseenEnough = 64   // outcomes from after the end of a model's training: from so many on, those of before do not count
+	flattery     = 1.1  // errors on what a model was not trained on that are larger by this than the others show that these flatter it:
+	unseenEnough = 64   // as soon as there are so many of the former, the others do not count
 	narrowest    = 1e-3 // a half-width counts as no less than this share of the forecast: a file may list none at all
 )
 
@@ -31,9 +32,12 @@ const (
 //
 // It is the same whether the runs were kept or are made again. It may be used by several goroutines.
 type calibration struct {
-	input, season int       // bins of history that a run looks at: season more for its gaps, 0: there is none. No input is all of it
+	input, season int       // bins of history that a run looks at: season more for its gaps. 0: there is none
 	trained       time.Time // what came before is flattering; zero: nothing is
 	replays       int       // replaysMost, or fewer
+	// before are errors that were made out of sample before the end of the training, as [residuals.paths] has them, of a model without a band of its own. With them, it is
+	// not run on what it was trained on.
+	before [][]float64
 
 	learnt memory[offsets]
 	mu     sync.Mutex // guards runs
@@ -96,7 +100,7 @@ func (c *calibration) spread(f *Forecast, history Series, now shape, own *Foreca
 // two, and origins are counted from the epoch, so that they stay the same while the history moves on and grows.
 type trials struct{ from, apart, unseen int }
 
-// trials are those of a history. As soon as there is enough that the model was not trained on, only that counts: a season, if there is one.
+// trials are those of a history.
 func (c *calibration) trials(history Series, steps int) trials {
 	fit := func(bins, most int) int {
 		if bins < most {
@@ -112,14 +116,14 @@ func (c *calibration) trials(history Series, steps int) trials {
 	trained := history.Bin(c.trained)
 	since, bins := n-trained, max(0, n-from)
 	switch {
+	case c.before != nil:
+		apart := fit(since, c.replays)
+		return trials{max(from, trained), apart, apart}
 	case c.trained.IsZero() || since <= 0 || trained <= from:
 		apart := fit(bins, c.replays)
 		return trials{from, apart, apart}
-	case since >= max(c.season, 2*unseenEnough+steps):
-		apart := fit(since, c.replays)
-		return trials{trained, apart, apart}
 	}
-	return trials{from, fit(bins, c.replays/2), fit(since, c.replays/2)}
+	return trials{from, fit(bins, c.replays), fit(since, c.replays/2)}
 }
 
 // origins are those of the past, in order of time.
@@ -145,6 +149,14 @@ func (c *calibration) learn(out *offsets, past Series, steps int, run func(Serie
 	origins := c.origins(past, c.trials(past, steps))
 	out.floor = scaleFloor * max(meanKnown(y), math.SmallestNonzeroFloat64)
 	every, honest := newResiduals(steps, out.floor, len(origins)), newResiduals(steps, out.floor, len(origins))
+	for _, path := range c.before {
+		every.begin()
+		honest.begin()
+		for h := range steps {
+			every.note(h, path[h])
+			honest.note(h, path[h])
+		}
+	}
 	for _, o := range origins {
 		said, ok := c.replay(past.Until(past.At(o)), steps, run)
 		if !ok {
@@ -163,17 +175,36 @@ func (c *calibration) learn(out *offsets, past Series, steps int, run func(Serie
 	for h := range steps {
 		out.outcomes = append(out.outcomes, len(honest.at[h]))
 	}
-	out.rows = every.adapted()
-	if n := honest.count(); n > 0 && n < every.count() {
+	from, flattered := every, isFlattered(every, honest)
+	if flattered && slices.Min(out.outcomes) >= unseenEnough {
+		from = honest
+	}
+	out.rows = from.adapted()
+	if flattered && from == every {
 		outermost(out.rows, honest.adapted())
 	}
-	out.scenarios = every.scenarios(out.rows[slices.Index(spreadLevels, 0.5)])
+	out.scenarios = from.scenarios(out.rows[slices.Index(spreadLevels, 0.5)])
+}
+
+// isFlattered says that what a model was trained on flatters it: that its errors elsewhere, which are honest, are larger than the others.
+func isFlattered(every, honest *residuals) bool {
+	mean := func(r *residuals) (sum, n float64) {
+		for _, at := range r.at {
+			for _, e := range at {
+				sum, n = sum+math.Abs(e), n+1
+			}
+		}
+		return sum, n
+	}
+	all, n := mean(every)
+	proper, m := mean(honest)
+	return m > 0 && m < n && proper/m > flattery*(all-proper)/(n-m)
 }
 
 // replay is what the model says after past, from memory where it can be. The caller holds mu.
 func (c *calibration) replay(past Series, steps int, run func(Series) (shape, error)) (shape, bool) {
 	seen := past
-	if first := len(past.Values) - c.input - c.season; c.input > 0 && first > 0 {
+	if first := len(past.Values) - c.input - c.season; first > 0 {
 		seen = Series{Start: past.At(first), Step: past.Step, Values: past.Values[first:]}
 	}
 	of := replayOf{end: past.End().UnixNano(), sum: digest(seen), bins: len(seen.Values)}
@@ -248,7 +279,7 @@ func offset(actual float64, s shape, h int, floor float64) float64 {
 	return d / s.unit(h, d > 0, floor)
 }
 
-// onto puts the offsets around f's Mean: the quantile 0.5 is Mean, and no other one lies beyond it.
+// onto puts the offsets around f's Mean, which stays. As long as they are too few for it to be calibrated, no quantile lies nearer to the middle than the model's own.
 func (o *offsets) onto(f *Forecast, now shape, own *Forecast) {
 	f.Outcomes = slices.Min(o.outcomes)
 	few := !f.Calibrated()
@@ -265,14 +296,20 @@ func (o *offsets) onto(f *Forecast, now shape, own *Forecast) {
 		below, above, part := between(spreadLevels, q)
 		for h, mean := range now.mean {
 			e := o.rows[below][h] + part*(o.rows[above][h]-o.rows[below][h])
-			row[h] = further(q, mean, rate(h, e))
-			if own != nil && few {
+			row[h] = rate(h, e)
+			switch {
+			case few && q == 0.5:
+				row[h] = mean
+			case few && own != nil:
 				row[h] = further(q, row[h], own.own(q, h))
+			}
+			if few {
+				row[h] = further(q, row[h], mean)
 			}
 		}
 		f.Quantiles[i] = row
 	}
-	f.Lower, f.Upper = slices.Clone(f.quantile(lowerQuantile)), slices.Clone(f.quantile(upperQuantile))
+	f.bound()
 	f.Scenarios = nil
 	for _, path := range o.scenarios {
 		row := make([]float64, len(now.mean))
@@ -322,5 +359,5 @@ func (f *Forecast) reach(y []float64) {
 			f.Quantiles[i][h] = further(q, further(q, v, least), most)
 		}
 	}
-	f.Lower, f.Upper = slices.Clone(f.quantile(lowerQuantile)), slices.Clone(f.quantile(upperQuantile))
+	f.bound()
 }

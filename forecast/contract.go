@@ -64,7 +64,7 @@ import (
 // The quantiles that a file lists are not believed, but calibrated: the model is
 // replayed over the history, and the quantiles 0.01 to 0.99 of a forecast are those
 // of what came then, in units of the file's own band or, where it has none, of the
-// forecast. 0.5 stays as it is. See calibrate.go.
+// forecast. The point forecast stays as it is. See calibrate.go.
 const (
 	contractVersion = "1"
 

@@ -5,32 +5,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // ensemble is the forecaster that [NewEnsemble] describes.
-type ensemble struct {
-	members     []Forecaster
-	calibration *calibration
-}
-
-// ensembleReplays is how often members are tried together: each may have to learn anew at every origin.
-const ensembleReplays = 128
+type ensemble struct{ members []Forecaster }
 
 // NewEnsemble returns the forecaster that takes the plain mean of its members:
 // of their point forecasts, and of their quantiles level by level, at the levels
-// that all of them have. Its scenarios are theirs in turn, moved onto the common
+// that all of them have. As these are calibrated, it holds a little more than it should:
+// what one misses another may not. Its scenarios are theirs in turn, moved onto the common
 // mean. A member that gives an error is left out, and the Note names it; an error
 // is what all of them fail at.
-func NewEnsemble(members ...Forecaster) Forecaster {
-	e := ensemble{slices.Clone(members), &calibration{replays: ensembleReplays}}
-	for _, m := range members {
-		if m, ok := m.(interface{ TrainedUntil() time.Time }); ok && m.TrainedUntil().After(e.calibration.trained) {
-			e.calibration.trained = m.TrainedUntil()
-		}
-	}
-	return e
-}
+func NewEnsemble(members ...Forecaster) Forecaster { return ensemble{slices.Clone(members)} }
 
 func (ensemble) Name() string { return "ensemble" }
 
@@ -39,23 +25,6 @@ func (e ensemble) Forecast(history Series, steps int) (Forecast, error) {
 	if err := checkRequest(e.Name(), history, steps); err != nil {
 		return Forecast{}, err
 	}
-	f, err := e.together(history, steps)
-	if err != nil {
-		return f, err
-	}
-	own := f
-	e.calibration.spread(&f, history, shapeOf(own), &own, func(past Series) (shape, error) {
-		f, err := e.together(past, steps)
-		return shapeOf(f), err
-	})
-	if f.Outcomes < own.Outcomes {
-		f.Outcomes, f.Scenarios = own.Outcomes, own.Scenarios
-	}
-	return f, nil
-}
-
-// together is the mean of what the members say.
-func (e ensemble) together(history Series, steps int) (Forecast, error) {
 	var said []Forecast
 	var failed []string
 	var errs []error
@@ -70,7 +39,7 @@ func (e ensemble) together(history Series, steps int) (Forecast, error) {
 	if len(said) == 0 {
 		return Forecast{}, fmt.Errorf("%s: no member has an answer: %w", e.Name(), errors.Join(errs...))
 	}
-	f := Forecast{At: history.End(), Step: history.Step, Source: e.Name(), Outcomes: said[0].Outcomes,
+	f := Forecast{At: history.End(), Step: history.Step, Source: e.Name(),
 		Mean:  meanOf(said, func(f Forecast) []float64 { return f.Mean }),
 		Lower: meanOf(said, func(f Forecast) []float64 { return f.Lower }),
 		Upper: meanOf(said, func(f Forecast) []float64 { return f.Upper })}
@@ -79,10 +48,8 @@ func (e ensemble) together(history Series, steps int) (Forecast, error) {
 			f.Levels, f.Quantiles = append(f.Levels, level), append(f.Quantiles, row)
 		}
 	}
-	if len(f.Levels) == 0 {
-		f.Levels, f.Quantiles = []float64{lowerQuantile, upperQuantile}, [][]float64{f.Lower, f.Upper}
-	}
 	f.Scenarios = scenariosOf(said, f.Mean)
+	f.Outcomes = said[0].Outcomes
 	for _, one := range said {
 		f.Outcomes = min(f.Outcomes, one.Outcomes)
 	}

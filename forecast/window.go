@@ -53,10 +53,6 @@ type window struct {
 	season         int        // bins
 	around         int        // SparseTSF: a point is the mean of so many bins on either side of it, and its own
 	coefficients   *mat.Dense // features × columns
-	residuals      *residuals // out of sample
-	quantiles      [][]float64
-	scenarios      [][]float64
-	held           int // outcomes that these were made from, at the horizon with the fewest
 	calibration    *calibration
 }
 
@@ -82,12 +78,14 @@ func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 		return nil, err
 	}
 	w := &window{kind: o.Kind, step: history.Step, input: o.Input, horizon: o.Horizon, season: season}
+	w.calibration = &calibration{season: season, trained: history.End(), replays: replaysMost}
 	if w.input == 0 {
 		w.input = w.usualInput(len(history.Values))
 	}
 	if err := w.checkInput(who); err != nil {
 		return nil, err
 	}
+	w.calibration.input = w.input
 	reach := w.rows() * w.columns()
 	if need := w.input + reach + minOrigins*4; len(history.Values) < need {
 		return nil, shortHistory(who, history, need, fmt.Sprintf("an input of %d bins, the horizon of %d, and something to learn from", w.input, w.horizon))
@@ -105,7 +103,6 @@ func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 	if !w.learn(y, spreadOver(all[:cut], w.limit(maxTrainOrigins)), held, spreadOver(all, w.limit(maxTrainOrigins))) {
 		return nil, fmt.Errorf("%s: the rates of the history are too large or too far apart to be fitted", who)
 	}
-	w.calibration = &calibration{input: w.input, season: season, trained: history.End(), replays: replaysMost}
 	return w, nil
 }
 
@@ -274,19 +271,18 @@ func (w *window) learn(y []float64, train, held, all []int) bool {
 	w.around = best.around
 	_, truth, units := w.examples(y, held)
 	rows := w.rows()
-	w.residuals = newResiduals(w.horizon, scaleFloor*max(meanKnown(y), math.SmallestNonzeroFloat64), len(held))
+	errors := newResiduals(w.horizon, scaleFloor*max(meanKnown(y), math.SmallestNonzeroFloat64), len(held))
 	for i, o := range held {
-		w.residuals.begin()
+		errors.begin()
 		for h := range w.horizon {
 			row, column := i*rows+h%rows, h/rows
 			mean := y[o+h] + units[i]*(best.said.At(row, column)-truth.At(row, column))
-			w.residuals.add(h, y[o+h], max(mean, 0))
+			errors.add(h, y[o+h], max(mean, 0))
 		}
 	}
-	w.quantiles = w.residuals.quantiles(spreadLevels)
-	w.scenarios = w.residuals.scenarios(w.quantiles[slices.Index(spreadLevels, 0.5)])
-	w.held = w.residuals.outcomes(w.horizon)
-	w.residuals.at, w.residuals.paths = nil, nil
+	for _, k := range spread(0, len(held)-1, maxFollowed) {
+		w.calibration.before = append(w.calibration.before, errors.paths[k])
+	}
 	x, outcomes, _ := w.examples(y, all)
 	gram, rhs := normal(x, outcomes)
 	w.coefficients = ridgeSolve(gram, rhs, best.ridge)
@@ -375,19 +371,13 @@ func (w *window) Forecast(history Series, steps int) (Forecast, error) {
 		return Forecast{}, fmt.Errorf("%s: %w", w.kind, err)
 	}
 	f := Forecast{At: history.End(), Step: history.Step, Mean: w.mean(x, steps), Source: w.kind}
-	own := f
-	w.residuals.put(&own, w.quantiles, w.scenarios)
-	w.calibration.spread(&f, history, shape{mean: f.Mean}, &own, func(past Series) (shape, error) {
+	w.calibration.spread(&f, history, shape{mean: f.Mean}, nil, func(past Series) (shape, error) {
 		x, _, err := inputWindow(past.Values, w.input, w.season)
 		if err != nil {
 			return shape{}, err
 		}
 		return shape{mean: w.mean(x, steps)}, nil
 	})
-	if f.Outcomes == 0 {
-		f.Scenarios = own.Scenarios
-	}
-	f.Outcomes = max(f.Outcomes, w.held)
 	return f, nil
 }
 
