@@ -127,7 +127,10 @@ func (f *foresight) restore(saved json.RawMessage) error {
 
 // CalendarOf is what a job file knows of the traffic that its past does not tell.
 func CalendarOf(j *job.Job) (c forecast.Calendar) {
-	c.Zone = j.Forecast.Zone()
+	c.Zone, c.Holidays = j.Forecast.Zone(), j.Forecast.HolidayCalendar()
+	if j.Forecast.EventsFade {
+		c.Seasons = j.Forecast.Season
+	}
 	for _, e := range j.Forecast.Events {
 		c.Events = append(c.Events, forecast.Event(e))
 	}

@@ -133,7 +133,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 		Skips: Skips(j), DeadLetter: j.Stream.DeadLetter, Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Forced: s.want.Forced, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
 		Unwritten: s.want.Unwritten, LeftAway: s.want.LeftAway,
-		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal.shown(now), ServerRenewal: s.want.LastServerRenewal.shown(now), Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(), Retraining: s.retrainingNow(),
+		History: s.lastHistory, LastRescale: s.lastRescale, WorkerRenewal: s.want.LastRenewal.shown(now), ServerRenewal: s.want.LastServerRenewal.shown(now), Rollbacks: s.rollbacks, Chief: n.chief, Problems: s.problems(), Retraining: s.retrainingNow(), Calendar: s.calendarWords(now),
 	}
 	if s.opt.Stop {
 		v.StopProcess = os.Getpid()

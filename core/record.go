@@ -144,6 +144,8 @@ type View struct {
 	ServerRenewal *ServerRenewal `json:"server_renewal,omitempty"`
 	// Retraining tells of the forecast models that are trained anew; nil: none is.
 	Retraining *Retraining `json:"retraining,omitempty"`
+	// Calendar tells of the job file's events and holidays that are under way or begin within two days.
+	Calendar []string `json:"calendar,omitempty"`
 	// Stuck is what stands in the job's way until a person has done something about it, in a few words; "": nothing. Of a job that stops, or has, it is what keeps it
 	// from being run again.
 	Stuck string `json:"stuck,omitempty"`

@@ -118,10 +118,21 @@ job "ctr" {
     # Once a day a model is trained from what has arrived, beside the scheduler. It is used where it is better on recent traffic than what is in use.
     retrain = "24h"
 
-    # What people know and the past does not tell: a sale, a campaign, a holiday (uplift below 1).
+    # Days of a kind of their own, whatever weekday they fall on: public holidays of a region ("us", "de", "de-by"), days of one year ("2026-12-24") or of
+    # every year ("12-24"), stretches, iCalendar files ("company.ics"). Their course of the day is that of past holidays in the history, as far as it has any,
+    # and till then that of a Sunday.
+    holidays        = ["de", "12-24", "12-31", { name = "works outing", on = "2026-08-14", uplift = 0.6 }]
+    holidays_except = ["Tag der Arbeit"] # ordinary days here, by name
+    holidays_like   = "sunday"
+    holidays_learn  = true
+
+    # What people know and the past does not tell: a sale, a campaign (what comes is uplift times the usual), a maintenance in which nothing comes (uplift 0).
+    # Times without a zone are on the clock of timezone. An event that does not come, or more weakly or strongly, is taken as it comes after its first bins.
     events = [
-      { name = "autumn sale", from = "2026-09-25T16:00:00Z", to = "2026-09-27T22:00:00Z", uplift = 1.8 },
+      { name = "autumn sale", from = "2026-09-25T18:00", to = "2026-09-28T00:00", uplift = 1.8 },
+      { name = "moving house", from = "2026-10-11T02:00", to = "2026-10-11T05:00", uplift = 0 },
     ]
+    events_fade = true
   }
 
   autoscale {

@@ -145,15 +145,6 @@ func provenSlope(x, y []float64) float64 {
 	return slope - 2*math.Sqrt(missed/float64(len(x)-2)/spread)
 }
 
-// count is the number of outcomes over all horizons.
-func (r *residuals) count() int {
-	n := 0
-	for _, e := range r.at {
-		n += len(e)
-	}
-	return n
-}
-
 // quantiles are the relative errors at the levels, rows[i][h] for levels[i] and
 // horizon h. A horizon with fewer than minOrigins outcomes takes those of the
 // horizon before it, or, where there is none, of all outcomes together; without

@@ -73,8 +73,12 @@ func TestCalendarApply(t *testing.T) {
 	at := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	low := []float64{8, 80}
 	f := Forecast{At: at, Step: time.Hour, Mean: []float64{10, 100}, Lower: low, Upper: []float64{12, 120}, Quantiles: [][]float64{low}, Scenarios: [][]float64{{9, 90}}}
-	got := Calendar{Events: []Event{{Name: "sale", From: at.Add(time.Hour), To: at.Add(2 * time.Hour), Uplift: 2}}}.apply(f)
-	want := Forecast{At: at, Step: time.Hour, Mean: []float64{10, 200}, Lower: []float64{8, 160}, Upper: []float64{12, 240}, Quantiles: [][]float64{{8, 160}}, Scenarios: [][]float64{{9, 180}}}
+	got, err := Calendar{Events: []Event{{Name: "sale", From: at.Add(time.Hour), To: at.Add(2 * time.Hour), Uplift: 2}}}.
+		Forecast(Series{Start: at.Add(-time.Hour), Step: time.Hour, Values: []float64{1}}, 2, func(Series, int) (Forecast, error) { return f, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Forecast{At: at, Step: time.Hour, Mean: []float64{10, 200}, Lower: []float64{8, 160}, Upper: []float64{12, 240}, Quantiles: [][]float64{{8, 160}}, Scenarios: [][]float64{{9, 180}}, Usual: []float64{10, 100}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -26,6 +26,10 @@
 // time, so a change to or from summer time does not exist for them: a [Calendar] with
 // a zone shows them each bin at the hour that it had on the clock (clock.go).
 //
+// What people know and no past tells, a [Calendar] has: events with an uplift, which are taken as they come (events.go), and holidays, which are a kind
+// of day of their own (holiday.go). It stands before any forecaster: that reads a history without them, and what it says is multiplied. So the weekdays on which they
+// fell stay as they are, and a model file needs to know nothing of them.
+//
 // A bin without a measurement is NaN. It is unknown, which is never zero: no
 // forecaster reads it as absence of traffic, and no score counts it.
 package forecast

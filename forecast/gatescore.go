@@ -22,8 +22,9 @@ type GateState struct {
 // KeptForecast is what both forecasters said at one moment, to be scored when the
 // bins arrive. It is in single precision: it decides between errors of percents.
 type KeptForecast struct {
-	At       time.Time
-	Step     time.Duration
+	At   time.Time
+	Step time.Duration
+	// Both are without the events of a [Calendar], which are not the forecasters' doing: see [Gate.scores].
 	Primary  []float32 // nil when it gave none
 	Fallback []float32 // nil when it gave none
 	// Seen says that the primary had been trained on what then came, so that its
@@ -127,7 +128,7 @@ func (g *Gate) trainedUntil() time.Time {
 }
 
 func kept(at time.Time, step time.Duration, first, second Forecast, trained time.Time) KeptForecast {
-	return KeptForecast{At: at, Step: step, Primary: singles(first.Mean), Fallback: singles(second.Mean), Seen: at.Before(trained)}
+	return KeptForecast{At: at, Step: step, Primary: singles(first.usual()), Fallback: singles(second.usual()), Seen: at.Before(trained)}
 }
 
 func singles(v []float64) []float32 {
@@ -189,12 +190,32 @@ func (g *Gate) forget(history Series, o GateOptions) {
 // what both forecast, and each alone.
 type gateScores struct{ primary, fallback, primaryAlone, fallbackAlone Score }
 
-// scores compares the kept forecasts with what came. Bins that the primary was
+// came says by what the events of the forecasters' calendar multiplied each bin of the history.
+func (g *Gate) came(history Series) func(bin int) float64 {
+	if c, ok := g.fallback.(interface{ came(Series) []float64 }); ok {
+		if factors := c.came(history); factors != nil {
+			return func(i int) float64 { return factors[i] }
+		}
+	}
+	return func(int) float64 { return 1 }
+}
+
+// usual is what a forecast says without events.
+func (f Forecast) usual() []float64 {
+	if f.Usual != nil {
+		return f.Usual
+	}
+	return f.Mean
+}
+
+// scores compares the kept forecasts with what came. An event counts by as much as it came, so that one which did not, or more strongly than was declared, is
+// not charged to a forecaster that had nothing but the declaration. Bins that the primary was
 // not trained on are preferred, as soon as there are enough of them.
 func (g *Gate) scores(history Series, o GateOptions) gateScores {
 	var p, f, unseenP, unseenF, aloneP, aloneF misses
 	n := len(history.Values)
 	from := history.Bin(history.End().Add(-o.Window))
+	came := g.came(history)
 	for _, k := range g.state.Kept {
 		origin, seen := history.Bin(k.At), 0
 		if k.Seen {
@@ -205,21 +226,21 @@ func (g *Gate) scores(history Series, o GateOptions) gateScores {
 			if i < max(from, 0) || i >= n || math.IsNaN(history.Values[i]) {
 				continue
 			}
-			actual := history.Values[i]
+			actual, times := history.Values[i], float32(came(i))
 			if h < len(k.Fallback) {
-				aloneF.add(actual, k.Fallback[h])
+				aloneF.add(actual, times*k.Fallback[h])
 			}
 			if h < len(k.Primary) {
-				aloneP.add(actual, k.Primary[h])
+				aloneP.add(actual, times*k.Primary[h])
 				aloneP.seen += seen
 			}
 			if h < len(k.Primary) && h < len(k.Fallback) {
-				p.add(actual, k.Primary[h])
+				p.add(actual, times*k.Primary[h])
 				p.seen += seen
-				f.add(actual, k.Fallback[h])
+				f.add(actual, times*k.Fallback[h])
 				if !k.Seen {
-					unseenP.add(actual, k.Primary[h])
-					unseenF.add(actual, k.Fallback[h])
+					unseenP.add(actual, times*k.Primary[h])
+					unseenF.add(actual, times*k.Fallback[h])
 				}
 			}
 		}

@@ -116,6 +116,8 @@ type Forecast struct {
 	// which has the fewest: forecasts of this forecaster, of bins that it had not been
 	// trained on, held against what came. 0: none. See [Forecast.Calibrated].
 	Outcomes int
+	// Usual is Mean without the events that a [Calendar] has added; nil where it has added none.
+	Usual []float64
 	// Source names the forecaster that made it.
 	Source string
 	// Note says what a reader should know about this forecast in particular,

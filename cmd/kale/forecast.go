@@ -16,6 +16,7 @@ import (
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/core/traffic"
 	"github.com/kale-sched/kale/forecast"
+	"github.com/kale-sched/kale/forecast/holidays"
 )
 
 func forecastCommand(a *app) *cobra.Command {
@@ -37,6 +38,8 @@ type historyFlags struct {
 	season            []string
 	history           span
 	timezone          string
+	holidays          []string
+	except            []string
 }
 
 func (f *historyFlags) register(c *cobra.Command) {
@@ -46,6 +49,8 @@ func (f *historyFlags) register(c *cobra.Command) {
 	c.Flags().StringSliceVar(&f.season, "season", nil, "`DURATIONS` after which traffic repeats, such as 24h,7d (default: the job's; for a trace 24h,7d)")
 	c.Flags().Var(&f.history, "history", "how much past to read (default: the job's; of a file all; of kafka:// 28d)")
 	c.Flags().StringVar(&f.timezone, "timezone", "", "`NAME`, such as Europe/Berlin, of where a trace's day is lived: when clocks change there, so does its course (a job's: forecast.timezone)")
+	c.Flags().StringSliceVar(&f.holidays, "holidays", nil, "`LIST` of a trace's holidays, such as us,12-24,company.ics: regions, days and iCalendar files (a job's: forecast.holidays)")
+	c.Flags().StringSliceVar(&f.except, "holidays-except", nil, "`NAMES` of those of -holidays that are ordinary days")
 }
 
 // inputs are the files that a history is read from, and others.
@@ -64,6 +69,7 @@ type past struct {
 	source  string
 	job     *loaded        // nil for a trace
 	zone    *time.Location // of a trace; nil: none
+	feasts  holidays.Calendar
 }
 
 // gate is how the job judges a model file; a trace has the defaults.
@@ -74,10 +80,10 @@ func (p past) gate() forecast.GateOptions {
 	return forecast.GateOptions{Window: p.job.Forecast.GateWindow, Tolerance: p.job.Forecast.GateTolerance}
 }
 
-// calendar has the events and the time zone of the job file; of a trace the zone that was given.
+// calendar has the events and the time zone of the job file; of a trace the zone and the holidays that were given.
 func (p past) calendar() forecast.Calendar {
 	if p.job == nil {
-		return forecast.Calendar{Zone: p.zone}
+		return forecast.Calendar{Zone: p.zone, Holidays: p.feasts}
 	}
 	return core.CalendarOf(p.job.Job)
 }
@@ -94,6 +100,8 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 		return p, usagef("JOB.hcl or -trace is missing: say where the history comes from")
 	case f.timezone != "":
 		return p, usagef("-timezone is a trace's: write forecast.timezone into %s", args[0])
+	case len(f.holidays)+len(f.except) > 0:
+		return p, usagef("-holidays is a trace's: write forecast.holidays into %s", args[0])
 	default:
 		p, err = a.topicPast(ctx, args[0], f)
 	}
@@ -134,6 +142,10 @@ func (a *app) tracePast(ctx context.Context, f historyFlags) (past, error) {
 		if p.zone, err = job.LoadZone(f.timezone); err != nil {
 			return p, usagef("-timezone: %w", err)
 		}
+	}
+	var err error
+	if p.feasts, err = a.feasts(f); err != nil {
+		return p, err
 	}
 	if where, ok := strings.CutPrefix(f.trace, "kafka://"); ok {
 		o, err := topicAt(where)

@@ -43,7 +43,8 @@ func forecastEvalCommand(a *app) *cobra.Command {
 horizon. Measured are naive (the bin of a season before), seasonal (what kale run forecasts with unless the job names a model), nlinear and dlinear
 (linear maps of the last bins, learnt from the first 70 %), sparsetsf (one linear map for each phase of the shortest season, from the last seven of them, learnt likewise),
 ensemble (the mean of seasonal and nlinear), the job's own model and those of -model, and with -fedformer the paper's FEDformer-f, learnt from the first 70 %, which takes
-minutes. Events of the job file count as they do in kale run: what is learnt is learnt from the history as it would have been without them.
+minutes. Events and holidays of the job file count as they do in kale run: what is learnt is learnt from the history as it would have been without them. Where holidays are
+measured, or those of -holidays, the errors on them alone follow, beside those of seasonal without them.
 
 With -o it writes a page: the errors by horizon, and what came against what each forecaster had said of it one horizon before, with the band of 90 %.
 
@@ -119,6 +120,9 @@ type evaluation struct {
 	// Events are those of the job file that the history has, in words.
 	Events string     `json:"events,omitempty"`
 	Notes  []evalNote `json:"notes,omitempty"`
+	// OnHolidays are the errors on the holidays alone, which Holidays names.
+	OnHolidays []evalHoliday `json:"on_holidays,omitempty"`
+	Holidays   string        `json:"holidays,omitempty"`
 }
 
 func (e *evaluation) note(model, format string, args ...any) {
@@ -161,7 +165,7 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 		return usagef("-horizon %s is longer than what is measured, the last %s of %s: take a shorter one, or a longer history",
 			job.FormatDuration(time.Duration(slices.Max(horizons))*p.series.Step), job.FormatDuration(time.Duration(left)*p.series.Step), p.source)
 	}
-	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first), Events: p.calendar().Within(p.series.Start, p.series.End())}
+	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first), Events: p.events(), Holidays: feastNames(p.feastsFrom(first))}
 	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
 	forecasters, done, err := a.evalForecasters(ctx, p, first, slices.Max(horizons), models, f, &e)
 	if err != nil {
@@ -185,7 +189,7 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 
 // evalForecasters are all that are measured. done lets go of what was learnt for that.
 func (a *app) evalForecasters(ctx context.Context, p past, first, steps int, models []*forecast.ONNXModel, f evalFlags, e *evaluation) (out []forecast.Forecaster, done func(), err error) {
-	out, done = a.forecasters(p, first, steps, e), func() {}
+	out, done = p.withHeedless(a.forecasters(p, first, steps, e), first), func() {}
 	if f.fedformer {
 		o := forecast.FEDformerOptions{Horizon: steps, Seasons: p.seasons}
 		m, note, err := a.learntFEDformer(ctx, p.calendar().Plain(p.series.Until(e.From)), o, f.fedformerFlags)
@@ -339,6 +343,7 @@ func (a *app) evalAll(ctx context.Context, forecasters []forecast.Forecaster, p 
 			})
 		}
 	}
+	e.OnHolidays = onHolidays(all, p, first, horizons)
 	return nil
 }
 
@@ -354,7 +359,7 @@ func reachOf(fc forecast.Forecaster) int {
 func (a *app) record(ctx context.Context, fc forecast.Forecaster, p past, steps, first, every int) (*recorded, error) {
 	bar := a.progress()
 	defer bar.done()
-	s, r := p.series, &recorded{Forecaster: p.calendar().With(fc), reach: reachOf(fc), made: map[int]forecast.Forecast{}}
+	s, r := p.series, &recorded{Forecaster: p.heeded(fc).With(fc), reach: reachOf(fc), made: map[int]forecast.Forecast{}}
 	for origin := first; origin < len(s.Values); origin += every {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("measure %s: interrupted", fc.Name())
@@ -426,7 +431,13 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := writeHolidays(t, e); err != nil {
+		return err
+	}
 	fmt.Fprintln(w, "* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %. ± is two standard deviations, by block bootstrap over seasons.")
+	if e.Holidays != "" {
+		fmt.Fprintf(w, "holidays measured: %s. The forecaster without them reads and forecasts each day as any.\n", e.Holidays)
+	}
 	if e.Events != "" {
 		fmt.Fprintf(w, "forecast.events of the job: %s\n", e.Events)
 	}

@@ -54,8 +54,9 @@ type foreseen struct {
 	Trusted    bool   `json:"trusted"` // as far as the gate goes
 	Reason     string `json:"reason,omitempty"`
 	Calibrated bool   `json:"calibrated"`
-	Outcomes   int    `json:"outcomes"`         // that its bands were made from, at the horizon with the fewest
-	Events     string `json:"events,omitempty"` // of the horizon, for people
+	Outcomes   int    `json:"outcomes"` // that its bands were made from, at the horizon with the fewest
+	// Events are those of the job's calendar that are under way or begin within two days, as in kale status.
+	Events []forecast.Occasion `json:"events,omitempty"`
 	// Past is how the forecasts of the last day came out, by how far ahead they were: left out where none has come to its time.
 	Past []hindsight.Lead `json:"past,omitempty"`
 }
@@ -63,12 +64,11 @@ type foreseen struct {
 // pastSpan is how far back a plan looks at what came of forecasts, as kale forecast show does.
 const pastSpan = 24 * time.Hour
 
-func newForeseen(l *loaded, f plan.Forecast, past []hindsight.Lead) *foreseen {
+func newForeseen(l *loaded, now time.Time, f plan.Forecast, past []hindsight.Lead) *foreseen {
 	if f.Source == "" && f.Reason == "" {
 		return nil
 	}
-	out := &foreseen{Source: f.Source, Trusted: f.Trusted, Reason: f.Reason, Calibrated: f.Calibrated, Outcomes: f.Outcomes}
-	out.Events = core.CalendarOf(l.Job).Within(f.At, f.At.Add(time.Duration(len(f.Mean))*f.Step))
+	out := &foreseen{Source: f.Source, Trusted: f.Trusted, Reason: f.Reason, Calibrated: f.Calibrated, Outcomes: f.Outcomes, Events: core.Occasions(l.Job, now)}
 	for _, lead := range past {
 		if lead.Bins > 0 {
 			out.Past = append(out.Past, lead)
@@ -107,8 +107,8 @@ func writeForeseen(w io.Writer, p planned) {
 		return
 	}
 	fmt.Fprintf(w, "forecast %s\n", forecastWords(core.BandAt(f, p.Observation.Now), f))
-	if e := p.Forecast.Events; e != "" && !strings.Contains(f.Reason, e) { // the gate's words end with them
-		fmt.Fprintf(w, "events   %s\n", e)
+	for _, o := range p.Forecast.Events {
+		fmt.Fprintf(w, "calendar %s\n", core.OccasionWords(o, p.Observation.Now))
 	}
 	if len(p.Forecast.Past) > 0 {
 		var leads []string

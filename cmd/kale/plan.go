@@ -31,7 +31,7 @@ func planCommand(a *app) *cobra.Command {
 		Use: "plan JOB.hcl [JOB.hcl …]", Short: "What would be decided now, and where it would run",
 		Long: `Reads the arrival history from the brokers, forecasts, decides once with the code that kale run uses, and asks the backend
 where the result would go, and whether there is room for workers.min and workers.max. It starts nothing and writes nothing.
-It says which forecaster is in use, why, and whether it is trusted, as kale status does; which events lie in its horizon; and how much of what came in the
+It says which forecaster is in use, why, and whether it is trusted, as kale status does; which events and holidays are near; and how much of what came in the
 last day its band of 90 % held (kale forecast show).
 Beside a scheduler that runs it decides as that would, with what it has learnt and the orders that it was given; else with what
 the last one left, and says where that is damaged.
@@ -243,7 +243,7 @@ func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview, past []hindsigh
 	out := planned{
 		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Unheard: p.Unheard, Gone: p.Gone, Ended: p.Ended, Unlisted: p.Unlisted, Damaged: p.Damaged, Placements: []placement{},
 		Unplaced: p.Unplaced, Shortage: p.Report.Shortage, Record: p.Record,
-		Forecast: newForeseen(l, p.Record.Observation.Forecast, past),
+		Forecast: newForeseen(l, p.Record.Observation.Now, p.Record.Observation.Forecast, past),
 	}
 	if topic.Err != nil {
 		out.NotAsked = fmt.Sprintf("the brokers (%s): partitions, arrivals and lag are unknown", strings.TrimRight(topic.Err.Error(), "."))

@@ -293,6 +293,9 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 		row("rate", "%s, %s are trained", arriving(s), number(*s.Trained))
 	}
 	row("forecast", "%s", forecastWords(s.Forecast, v.Forecast))
+	for _, text := range v.Calendar {
+		row("calendar", "%s", text)
+	}
 	if s.Running == nil || s.Capacity == nil || s.Busy == nil {
 		row("workers", "%s; how many train is unknown%s", view.Wanted(v), emulated(v))
 	} else {

@@ -243,6 +243,8 @@ func (d *decoder) checkThroughput(j *Job) {
 
 func (d *decoder) checkForecast(j *Job) {
 	f := j.Forecast
+	d.checkEvents(f)
+	d.checkHolidays(f)
 	interval := []string{"forecast.interval"}
 	d.must(f.Horizon >= f.Interval, "forecast.horizon", interval, "Horizon shorter than an interval", "The horizon is %s and the interval %s: a forecast needs at least one step.", FormatDuration(f.Horizon), FormatDuration(f.Interval))
 	if d.ok("forecast.interval") && f.Interval > 0 {

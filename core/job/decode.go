@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -19,6 +20,7 @@ type decoder struct {
 	diags hcl.Diagnostics
 	bad   map[string]bool      // paths whose value could not be read: later checks leave them alone
 	spans map[string]hcl.Range // path of what the file has → all of it
+	files Files                // the sources of what is reported
 	raws  []hcl.Range          // values of the backend's block that are not known
 }
 
@@ -180,6 +182,13 @@ func (d *decoder) set(a *attribute, value cty.Value, path string, expr hclsyntax
 			if part, written := partRange(expr.(*hclsyntax.TupleConsExpr).Exprs[p.element-1], p.part); written {
 				r = part
 			}
+		}
+		if p.at != nil {
+			r = *p.at
+			if rel, err := filepath.Rel(d.job.Dir, r.Filename); err == nil && filepath.IsLocal(rel) { // as the job file's own name is written
+				r.Filename = filepath.Join(filepath.Dir(d.job.File), rel)
+			}
+			d.files[r.Filename] = &hcl.File{Bytes: p.source}
 		}
 		d.fail(r, p.summary, "%s", p.advice(a))
 	}
@@ -392,7 +401,7 @@ func partRange(expr hclsyntax.Expression, name string) (hcl.Range, bool) {
 	}
 	for _, item := range object.Items {
 		if key, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && key.Type() == cty.String && key.IsKnown() && key.AsString() == name {
-			if !slices.Contains(eventParts, name) {
+			if !slices.Contains(eventParts, name) && !slices.Contains(holidayParts, name) {
 				return item.KeyExpr.Range(), true
 			}
 			return item.ValueExpr.Range(), true

@@ -50,6 +50,11 @@
 //	forecast.gate_window                     4 x horizon
 //	forecast.gate_tolerance                  0.1
 //	forecast.retrain                         never
+//	forecast.events_fade                     true
+//	forecast.holidays                        none
+//	forecast.holidays_except                 none
+//	forecast.holidays_like                   "sunday"
+//	forecast.holidays_learn                  true
 //	autoscale.policy                         "kale"
 //	autoscale.mode                           "live"
 //	autoscale.rho                            1

@@ -17,8 +17,19 @@ var eventParts = []string{"name", "from", "to", "uplift"}
 // eventForm is a whole event.
 const eventForm = `{ name = "sale", from = "2026-11-27T18:00:00Z", to = "2026-11-28T00:00:00Z", uplift = 1.8 }`
 
+// eventList reads forecast.events; a time without a zone is one of forecast.timezone, which is read before.
+type eventList struct{}
+
+func (eventList) kind() string   { return "list of objects" }
+func (eventList) limits() string { return "each with name, from, to, uplift" }
+
+func (eventList) set(dir string, j *Job, v cty.Value) []*problem {
+	zone := j.Forecast.Zone()
+	return list[Event]{dst: func(j *Job) *[]Event { return &j.Forecast.Events }, read: func(_ string, v cty.Value) (Event, *problem) { return readEvent(zone, v) }}.set(dir, j, v)
+}
+
 // readEvent reads one object of forecast.events; what is wrong with each of its parts is a problem of its own.
-func readEvent(_ string, v cty.Value) (e Event, _ *problem) {
+func readEvent(zone *time.Location, v cty.Value) (e Event, _ *problem) {
 	if !v.Type().IsObjectType() && !v.Type().IsMapType() {
 		return e, wrong("An event is needed here", "This is %s: write %s.", typeName(v), eventForm)
 	}
@@ -46,7 +57,7 @@ func readEvent(_ string, v cty.Value) (e Event, _ *problem) {
 			if p != nil {
 				return p
 			}
-			if *dst, p = eventTime(name, e.Name, s); p != nil {
+			if *dst, p = eventTime(zone, name, e.Name, s); p != nil {
 				return p
 			}
 			return nil
@@ -59,8 +70,8 @@ func readEvent(_ string, v cty.Value) (e Event, _ *problem) {
 		all = append(all, p)
 	}
 	part("uplift", func(v cty.Value) (p *problem) {
-		if e.Uplift, p = asNumber(v); p == nil && !(e.Uplift > 0 && e.Uplift <= mostUplift) {
-			p = wrong("Unsuitable uplift", "The uplift of the event %q is %v: what comes is so many times what would come without it, above 0 and at most %d.", e.Name, e.Uplift, mostUplift)
+		if e.Uplift, p = asNumber(v); p == nil && !(e.Uplift >= 0 && e.Uplift <= mostUplift) {
+			p = wrong("Unsuitable uplift", "The uplift of the event %q is %v: what comes is so many times what would come without it, 0 (nothing comes) to %d.", e.Name, e.Uplift, mostUplift)
 		}
 		return p
 	})
@@ -88,18 +99,38 @@ func eventShape(parts map[string]cty.Value) (all []*problem) {
 	return all
 }
 
-// eventTime reads when an event begins or ends.
-func eventTime(name, event, s string) (time.Time, *problem) {
+// zoneless are the forms of a time that lacks its zone.
+var zoneless = []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly}
+
+// eventTime reads when an event begins or ends: with a zone of its own, or in zone. nil: there is none.
+func eventTime(zone *time.Location, name, event, s string) (time.Time, *problem) {
 	t, err := time.Parse(time.RFC3339, s)
 	if err == nil {
 		return t, nil
 	}
-	const form = `as in "2026-11-27T18:00:00Z" or "2026-11-27T19:00:00+01:00"`
-	var parse *time.ParseError
-	if errors.As(err, &parse) && strings.Contains(parse.Message, "out of range") {
-		return t, wrong(fmt.Sprintf("There is no time %q", s), "%s of the event %q has a %s: a time with its zone is needed, %s.", name, event, strings.TrimPrefix(parse.Message, ": "), form)
+	form := `as in "2026-11-27T18:00:00Z" or "2026-11-27T19:00:00+01:00", or "2026-11-27T19:00" on the clock of forecast.timezone`
+	for _, layout := range zoneless {
+		t, e := time.Parse(layout, s)
+		switch {
+		case e == nil && zone != nil:
+			return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, zone), nil
+		case e == nil:
+			return t, wrong(fmt.Sprintf("A time without its zone, %q", s), "%s of the event %q lacks its zone: set forecast.timezone, as in \"Europe/Berlin\", or write it %s.", name, event, form)
+		case outOfRange(e):
+			err = e
+		}
 	}
-	return t, wrong(fmt.Sprintf("Invalid time %q", s), "%s of the event %q is a time with its zone, %s.", name, event, form)
+	var parse *time.ParseError
+	if errors.As(err, &parse) && outOfRange(err) {
+		return t, wrong(fmt.Sprintf("There is no time %q", s), "%s of the event %q has a %s: write a time, %s.", name, event, strings.TrimPrefix(parse.Message, ": "), form)
+	}
+	return t, wrong(fmt.Sprintf("Invalid time %q", s), "%s of the event %q is a time, %s.", name, event, form)
+}
+
+// outOfRange says that a time is written as it should be, and there is none.
+func outOfRange(err error) bool {
+	var parse *time.ParseError
+	return errors.As(err, &parse) && strings.Contains(parse.Message, "out of range")
 }
 
 // together makes one problem of several, nil of none.

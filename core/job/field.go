@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 )
@@ -28,7 +29,9 @@ type problem struct {
 	element         int
 	part            string     // the element's part that is wrong, where it is one
 	parts           []*problem // each of a part of the element; nothing else is set then
-	empty           bool       // a text that says nothing: the detail lacks what else could be done than to write one
+	at              *hcl.Range // where it stands, if not in the job file; source is that file
+	source          []byte
+	empty           bool // a text that says nothing: the detail lacks what else could be done than to write one
 }
 
 func wrong(summary, detail string, args ...any) *problem {

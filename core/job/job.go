@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"github.com/kale-sched/kale/forecast/holidays"
 )
 
 // Job is one training job as its file describes it: checked, with defaults filled in, paths made absolute and units
@@ -226,6 +228,12 @@ type Forecast struct {
 	GateTolerance float64         `json:"gate_tolerance"`
 	Retrain       time.Duration   `json:"retrain_ns,omitempty"` // 0: never
 	Events        []Event         `json:"events,omitempty"`
+	EventsFade    bool            `json:"events_fade"` // an event is taken as it comes
+	Holidays      []holidays.Rule `json:"holidays,omitempty"`
+	// HolidaysExcept are names of holidays that are none here. HolidaysLike is a weekday, and HolidaysLearn says that past holidays tell too.
+	HolidaysExcept []string `json:"holidays_except,omitempty"`
+	HolidaysLike   string   `json:"holidays_like"`
+	HolidaysLearn  bool     `json:"holidays_learn"`
 }
 
 // Event is a time in which a known cause changes the traffic to Uplift times what would come without it.

@@ -84,6 +84,7 @@ func draft(src []byte, filename string, opt Options) (*Draft, Files, hcl.Diagnos
 	d := &decoder{
 		job:   &Job{File: filename, Dir: dir, ranges: map[string]hcl.Range{"": top}},
 		src:   src,
+		files: files,
 		root:  schema,
 		scope: &scope{functions: functions(dir, opt.LookupEnv)},
 		bad:   map[string]bool{},

@@ -197,8 +197,16 @@ var forecastBlock = &block{
 		{name: "gate_tolerance", field: number(func(j *Job) *float64 { return &j.Forecast.GateTolerance }, bound{least: 0, most: 10}), fallback: "0.1", doc: "The model file may be worse by this share before \"seasonal\" takes over, and by 1 % of the traffic in any case, which moves no worker."},
 		{name: "retrain", field: duration(func(j *Job) *time.Duration { return &j.Forecast.Retrain }, time.Second, 366*day), derived: "never",
 			doc: "How often a model is trained anew from what has arrived, beside the scheduler, on one core and within a bound of memory: of the kind of the model file, or linear beside \"seasonal\". It takes the place of the one in use only where it is better on recent traffic that neither has seen; kale status tells of it."},
-		{name: "events", field: list[Event]{name: "list of objects", bounds: "each with name, from, to, uplift", dst: func(j *Job) *[]Event { return &j.Forecast.Events }, read: readEvent},
-			doc: "Known causes that change the traffic, such as a sale, or a holiday (uplift below 1): from one time to another, as 2026-11-27T18:00:00Z, what comes is uplift times what would come without. The forecast heeds them ahead, and does not expect them again a season later."},
+		{name: "events", field: eventList{},
+			doc: "Known causes that change the traffic, such as a sale, a campaign or a maintenance: from one time to another, as 2026-11-27T18:00:00Z, or 2026-11-27T18:00 on the clock of timezone, what comes is uplift times what would come without; 0: nothing comes. Of events at once the uplifts are multiplied. The forecast heeds them ahead, and does not expect them again a season later."},
+		{name: "events_fade", field: boolean(func(j *Job) *bool { return &j.Forecast.EventsFade }), fallback: "true",
+			doc: "An event is taken as it comes: where what arrives in its first bins says that it did not come, or more weakly or strongly than declared, the rest of it is forecast by that. false: as declared to its end."},
+		{name: "holidays", others: []string{"calendar", "public_holidays"}, field: holidayList{}, derived: "none",
+			doc: "Days that are of a kind of their own, whatever weekday they fall on: public holidays of a region by its ISO 3166 code (\"us\", \"de\", \"de-by\"), with the days on which they are made up for; a day (\"2026-12-24\"), one of each year (\"12-24\"), or a stretch (\"12-24..01-02\"); an iCalendar file, by its path; or an object { name, on, like, uplift, learn }, where on is one of these. From midnight to midnight by timezone."},
+		{name: "holidays_except", field: names(func(j *Job) *[]string { return &j.Forecast.HolidaysExcept }, "names of holidays"), derived: "none", doc: "Those of holidays that are ordinary days here, as \"Columbus Day\"."},
+		{name: "holidays_like", field: choice(func(j *Job) *string { return &j.Forecast.HolidaysLike }, weekdays, nil), fallback: `"sunday"`,
+			doc: "What a holiday is forecast like until the history has others: its course of the day is that of past holidays of its name, else the mean of all past holidays and of this weekday."},
+		{name: "holidays_learn", field: boolean(func(j *Job) *bool { return &j.Forecast.HolidaysLearn }), fallback: "true", doc: "false: holidays are like holidays_like, whatever past ones were."},
 	},
 }
 

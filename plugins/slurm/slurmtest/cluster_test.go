@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // The cluster gives jobs GPUs and folders as it says, survives what the faults do, and leaves nothing.
@@ -121,9 +122,11 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait("the job still runs", running(1))
+	late := aged(filepath.Join(dir, "state", "job_state"))
 	if err := c.Settle(ctx); err != nil {
 		t.Fatal(err)
 	}
+	late()
 	for _, d := range []*daemon{c.control, c.nodes[1]} { // as somebody else does
 		kill([]int{d.cmd.Process.Pid})
 		<-d.ended
@@ -141,4 +144,22 @@ func TestCluster(t *testing.T) {
 	if got := run("sinfo", "--noheader", "--Node", "-n", "n1", "-o", "%T"); got != "drained" {
 		t.Errorf("after Drain the node is %s", got)
 	}
+}
+
+// aged makes a file, whenever it is written, an hour older than it is, as where a file system's clock is behind, until what it returns is called.
+func aged(path string) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			then := time.Now().Add(-time.Hour)
+			_ = os.Chtimes(path, then, then) // it may be about to be written
+			select {
+			case <-end:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
 }

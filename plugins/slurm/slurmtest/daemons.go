@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -184,24 +185,33 @@ func (c *Cluster) answers(ctx context.Context, control *daemon) error {
 }
 
 // Settle waits until slurmctld has saved its state after now. It saves some seconds after a change: what a KillController before that takes away is
-// lost, as on a real cluster, and its running jobs are killed as orphans once slurmctld is back.
+// lost, as on a real cluster, and its running jobs are killed as orphans once slurmctld is back. Whether it has is read in what it saved, not told by
+// its time: a file's time is of another clock than this process's, and behind it.
 func (c *Cluster) Settle(ctx context.Context) error {
-	now := time.Now()
-	// A change that harms nothing, so that there is something to save.
-	if _, err := c.Run(ctx, "sbatch", "--hold", "--output=/dev/null", "--job-name=settle", "--wrap=true"); err != nil {
+	// A change that harms nothing, so that there is something to save. A cancellation that comes too late for it leaves a held job, which the next ends.
+	mark := fmt.Sprintf("settled-%d-%d", os.Getpid(), settled.Add(1))
+	if _, err := c.Run(ctx, "sbatch", "--hold", "--output=/dev/null", "--job-name=settle", "--comment="+mark, "--wrap=true"); err != nil {
 		return err
 	}
 	if _, err := c.Run(ctx, "scancel", "--name=settle"); err != nil {
 		return err
 	}
-	return c.wait(ctx, "slurmctld has saved its state", func(context.Context) error {
-		info, err := os.Stat(filepath.Join(c.dir, "state", "job_state"))
-		if err == nil && !info.ModTime().After(now) {
+	path := filepath.Join(c.dir, "state", "job_state")
+	err := c.wait(ctx, "slurmctld has saved its state", func(context.Context) error {
+		state, err := os.ReadFile(path)
+		if err == nil && !bytes.Contains(state, []byte(mark)) {
 			err = errors.New("it has not yet")
 		}
 		return err
 	})
+	if err != nil {
+		return fmt.Errorf("%w%s", err, c.complaints())
+	}
+	return nil
 }
+
+// settled counts what [Cluster.Settle] has changed, so that no two changes look the same.
+var settled atomic.Int64
 
 // Launched waits until slurmctld awaits no node's answer any more: each job that it has started it knows to be launched. A job's script begins before
 // that answer comes, and to slurmctld the launch of one whose node dies in between has failed (JobLaunchFailure); its node has not (NODE_FAIL).

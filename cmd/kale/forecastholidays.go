@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/forecast"
+	"github.com/kale-sched/kale/forecast/holidays"
+)
+
+// feasts are the holidays of -holidays.
+func (a *app) feasts(f historyFlags) (c holidays.Calendar, err error) {
+	for _, entry := range f.holidays {
+		if holidays.IsFile(entry) {
+			src, rules, diags := job.LoadICS(entry)
+			if diags.HasErrors() {
+				if err := a.diagnose(job.Files{entry: {Bytes: src}}, diags); err != nil {
+					return c, err
+				}
+				return c, usagef("-holidays: %s cannot be read", entry)
+			}
+			c.Rules = append(c.Rules, rules...)
+			continue
+		}
+		r, err := holidays.Parse(entry)
+		if err != nil {
+			return c, usagef("-holidays: %w", err)
+		}
+		c.Rules = append(c.Rules, r)
+	}
+	if c.Except = f.except; len(c.Except) > 0 && len(c.Rules) == 0 {
+		return c, usagef("-holidays-except leaves out of -holidays: give both")
+	}
+	return c, nil
+}
+
+// heedless does not know of the holidays, beside one that does: what they are worth.
+type heedless struct{ forecast.Forecaster }
+
+func (h heedless) Name() string { return h.Forecaster.Name() + ", no holidays" }
+
+// heeded is what a forecaster heeds.
+func (p past) heeded(fc forecast.Forecaster) forecast.Calendar {
+	c := p.calendar()
+	if _, ok := fc.(heedless); ok {
+		c.Holidays = holidays.Calendar{}
+	}
+	return c
+}
+
+// withHeedless adds a seasonal forecaster that does not know of holidays, where some are measured.
+func (p past) withHeedless(forecasters []forecast.Forecaster, first int) []forecast.Forecaster {
+	if len(p.feastsFrom(first)) == 0 {
+		return forecasters
+	}
+	for _, fc := range forecasters {
+		if fc.Name() == "seasonal" {
+			return append(forecasters, heedless{fc})
+		}
+	}
+	return forecasters
+}
+
+// feastsFrom are the holidays in the bins from first on.
+func (p past) feastsFrom(first int) (out []forecast.Occasion) {
+	for _, o := range p.calendar().Occasions(p.series.At(first), p.series.End()) {
+		if o.Holiday {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// evalHoliday is what one forecaster was off by on holidays.
+type evalHoliday struct {
+	Model      string   `json:"model"`
+	HorizonMin float64  `json:"horizon_min"`
+	Bins       int      `json:"bins"`
+	WAPE       *float64 `json:"wape"`
+}
+
+// onHolidays measures what forecasters were off by on the holidays only, a number of bins ahead.
+func onHolidays(all []*recorded, p past, first int, horizons []int) (out []evalHoliday) {
+	feasts := p.feastsFrom(first)
+	on := map[int]bool{}
+	for _, o := range feasts {
+		for i := max(first, p.series.Bin(o.From)); i < min(len(p.series.Values), p.series.Bin(o.To)); i++ {
+			on[i] = true
+		}
+	}
+	if len(on) == 0 {
+		return nil
+	}
+	for _, h := range horizons {
+		for _, r := range all {
+			row := evalHoliday{Model: r.Name(), HorizonMin: p.series.Step.Minutes() * float64(h)}
+			missed, came := 0.0, 0.0
+			for origin, f := range r.made {
+				i := origin + h - 1
+				if !on[i] || h > len(f.Mean) || math.IsNaN(p.series.Values[i]) {
+					continue
+				}
+				row.Bins++
+				missed, came = missed+math.Abs(f.Mean[h-1]-p.series.Values[i]), came+p.series.Values[i]
+			}
+			row.WAPE = figure(missed / came)
+			if row.Bins > 0 {
+				out = append(out, row)
+			}
+		}
+	}
+	return out
+}
+
+// writeHolidays prints what was measured on holidays.
+func writeHolidays(t *tabwriter.Writer, e evaluation) error {
+	if len(e.OnHolidays) == 0 {
+		return nil
+	}
+	fmt.Fprintln(t, "\nON HOLIDAYS\tFORECASTER\tWAPE\tBINS")
+	for _, r := range e.OnHolidays {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), r.Bins)
+	}
+	return t.Flush()
+}
+
+// feastNames are holidays for people, each once.
+func feastNames(feasts []forecast.Occasion) string {
+	var names []string
+	seen := map[string]bool{}
+	for _, o := range feasts {
+		if !seen[o.Name] {
+			names = append(names, o.Name)
+		}
+		seen[o.Name] = true
+	}
+	return strings.Join(names, ", ")
+}
+
+// events are those that the history has, for people.
+func (p past) events() string {
+	c := p.calendar()
+	c.Holidays = holidays.Calendar{}
+	return c.Within(p.series.Start, p.series.End())
+}
