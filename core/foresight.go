@@ -1,7 +1,6 @@
 package core
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -39,6 +38,7 @@ type foresight struct {
 	warm     bool
 	doubt    string // why no forecast is trusted now, whatever the gate says; ""
 	last     plan.Forecast
+	fault    time.Time // the newest bin that was said to be a fault of measuring
 }
 
 // newForesight opens the job's forecast model. One that cannot be used is an error: the job file names it, and a person must know.
@@ -181,6 +181,7 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 			f.lg.Info("forecasters tried on the past", "origins", n)
 		}
 	}
+	f.sayFault(history)
 	fc, v, err := f.gate.Forecast(now, history, f.steps)
 	short := f.short(history)
 	if err != nil {
@@ -191,8 +192,8 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 		return f.last
 	}
 	if v.Changed {
-		f.lg.Warn("another forecaster is in use", "using", v.Using, "why", cmp.Or(v.Why, v.Reason))
-		f.changed = fmt.Sprintf("forecasts are made by %s now: %s", v.Using, cmp.Or(v.Why, v.Reason))
+		f.lg.Warn("another forecaster is in use", "using", v.Using, "why", v.Change)
+		f.changed = v.Change
 	}
 	reason := v.Reason
 	if v.FallenBack {
@@ -222,6 +223,22 @@ func band90(fc forecast.Forecast) (levels []float64, rows []plan.Values) {
 		}
 	}
 	return levels, rounded(own)
+}
+
+// sayFault says once of a bin that forecasts do not go by it, when what came after it has shown that.
+func (f *foresight) sayFault(history forecast.Series) {
+	faults := history.Faults(int(f.season / f.step))
+	if n := len(faults); n > 0 && faults[n-1] == len(history.Values)-1 {
+		faults = faults[:n-1]
+	}
+	if len(faults) == 0 {
+		return
+	}
+	newest := faults[len(faults)-1]
+	if at := history.At(newest); at.After(f.fault) {
+		f.fault = at
+		f.lg.Warn("a rate is no traffic but a fault of measuring, or records sent again: forecasts do not go by it", "bin", at, "records_per_second", history.Values[newest])
+	}
 }
 
 // planned is a forecast as policies take it. Quantiles, save those of the band of 90 %, and scenarios go only to a policy that uses them, since every decision is recorded

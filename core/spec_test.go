@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -284,6 +285,34 @@ func TestTooLittleHistory(t *testing.T) {
 	}
 }
 
+// A bin that is a fault is said once, when what came after has shown it to be one, and the forecast is as it was.
+func TestFaultIsSaidOnce(t *testing.T) {
+	var log bytes.Buffer
+	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir()))
+	f, err := newForesight(slog.New(slog.NewTextHandler(&log, nil)), j, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: f.step, Values: make([]float64, int(f.needed/f.step)+300)}
+	for i := range s.Values {
+		s.Values[i] = 100
+	}
+	bad := len(s.Values) - 5
+	s.Values[bad] = 1e6
+	for end := bad - 1; end <= len(s.Values); end++ {
+		if mean := f.forecast(s.At(end), s.Until(s.At(end))).Mean; len(mean) == 0 || slices.Max(mean) > 101 || slices.Min(mean) < 99 {
+			t.Errorf("%d bins after the fault %v is expected", end-bad, mean)
+		}
+		want := 1
+		if end <= bad+1 {
+			want = 0
+		}
+		if n := strings.Count(log.String(), "records_per_second=1e+06"); n != want {
+			t.Errorf("%d bins after the fault it has been said %d times, want %d, in\n%s", end-bad, n, want, log.String())
+		}
+	}
+}
+
 // That another forecaster is in use than before is said with its reason, also where it is no falling back.
 func TestAnotherForecasterSaysWhy(t *testing.T) {
 	var log bytes.Buffer
@@ -297,7 +326,7 @@ func TestAnotherForecasterSaysWhy(t *testing.T) {
 		s.Values[i] = 100
 	}
 	f.forecast(s.End(), s)
-	if says := `msg="another forecaster is in use" using=seasonal why="the recent error of seasonal is 0.0 % over `; !strings.Contains(log.String(), says) {
+	if says := `msg="another forecaster is in use" using=seasonal why="forecasts are made by seasonal now, and no longer by onnx:old, which is there no more; the recent error of seasonal is 0.0 % over `; !strings.Contains(log.String(), says) {
 		t.Errorf("want %s in\n%s", says, log.String())
 	}
 }

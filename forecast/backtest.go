@@ -68,7 +68,7 @@ type Report struct {
 
 // Backtest makes f forecast at past origins of the history and scores it with
 // what came. Each forecast sees only what lies before its origin. The errors are
-// of bins whose outcome is known. Backtest returns an error when no origin fits
+// of bins whose outcome is known, and no fault ([Series.Faults]). Backtest returns an error when no origin fits
 // the history, or when f fails at every one.
 func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 	if err := checkRequest("backtest of "+f.Name(), history, o.Steps); err != nil {
@@ -91,6 +91,7 @@ func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 	if o.First > last {
 		return Report{}, shortHistory("backtest of "+f.Name(), history, need, why)
 	}
+	came := history.withoutFaults(o.Season).Values
 	r := Report{Source: f.Name()}
 	total, per := tally{}, make([]tally, o.Steps)
 	for origin := o.First; origin <= last; origin += o.Every {
@@ -108,15 +109,15 @@ func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 			o.Visit(origin, fc)
 		}
 		for h := 0; h < o.Steps && origin+h < n; h++ {
-			total.add(history.Values[origin+h], fc.bin(h))
-			per[h].add(history.Values[origin+h], fc.bin(h))
-			per[h].spell = append(per[h].spell, within(history.Values[origin+h], fc.bin(h).q05, fc.bin(h).q95))
+			total.add(came[origin+h], fc.bin(h))
+			per[h].add(came[origin+h], fc.bin(h))
+			per[h].spell = append(per[h].spell, within(came[origin+h], fc.bin(h).q05, fc.bin(h).q95))
 		}
 	}
 	if r.Failed == r.Origins {
 		return r, fmt.Errorf("backtest of %s: all %d forecasts failed, the first one so: %w", f.Name(), r.Failed, r.FirstError)
 	}
-	scale := naiveError(history.Values[:o.First], o.Season)
+	scale := naiveError(came[:o.First], o.Season)
 	r.Errors = total.errors(scale)
 	block := int(math.Ceil(math.Sqrt(float64(r.Origins))))
 	if o.Season > 0 {

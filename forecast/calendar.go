@@ -61,6 +61,7 @@ func (c Calendar) look(history Series, steps int) (l looked) {
 		l.days = newDayTable(c.Holidays, c.Zone, history)
 		return l
 	}
+	history = c.mended(history)
 	var days *dayTable
 	if declared := c.declared(history, steps); declared != nil && len(c.Holidays.Rules) > 0 && len(c.Seasons) > 0 {
 		days = newDayTable(c.Holidays, c.Zone, byClock(c.Zone, history.over(declared))) // how strong an event is, is measured beside the holiday that it falls on

@@ -165,6 +165,14 @@ func wants(m *onnx.Model, input string) bool {
 	return slices.ContainsFunc(m.Inputs, func(t onnx.TensorInfo) bool { return t.Name == input })
 }
 
+// season is the shortest one, in bins; 0: there is none.
+func (i ModelInfo) season() int {
+	if len(i.SeasonBins) == 0 {
+		return 0
+	}
+	return i.SeasonBins[0]
+}
+
 // rows is how many rows the output has.
 func (i ModelInfo) rows() int { return max(1, len(i.Quantiles)) }
 

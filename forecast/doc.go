@@ -32,4 +32,6 @@
 //
 // A bin without a measurement is NaN. It is unknown, which is never zero: no
 // forecaster reads it as absence of traffic, and no score counts it.
+// A bin that is far beyond whatever lasted is no traffic either: forecasters go by what
+// is around it, and no score counts it ([Series.Faults]).
 package forecast

@@ -90,5 +90,5 @@ func ExampleGate() {
 	fmt.Println(verdict.Reason)
 	// Output:
 	// seasonal true
-	// the recent error of seasonal is 0.0 % over 189 bins
+	// the recent error of seasonal is 0.0 % over 189 forecasts of 120 bins
 }

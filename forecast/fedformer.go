@@ -75,6 +75,7 @@ func TrainFEDformer(ctx context.Context, history Series, o FEDformerOptions) ([]
 	if err != nil {
 		return nil, TrainReport{}, err
 	}
+	history = history.mended(seasons[0])
 	t := newFEDformerTrainer(history, seasons, o)
 	c := t.config
 	if err := c.Validate(); err != nil {

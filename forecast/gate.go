@@ -3,7 +3,6 @@ package forecast
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -22,8 +21,9 @@ type GateOptions struct {
 	// Hold is the least time from one change to the next; a quarter of the window by
 	// default.
 	Hold time.Duration
-	// MaxWAPE is the error above which the forecaster in use is not trusted; 0.35
-	// by default. Trust returns below four fifths of it.
+	// MaxWAPE is the error above which the forecaster in use is not trusted, until it is known what
+	// is usual for it; 0.35 by default. Then the limit is twice what is usual, within 0.15 and twice
+	// MaxWAPE. Trust returns below four fifths of the limit.
 	MaxWAPE float64
 	// MinBins is how many forecast bins must have been scored before a score counts;
 	// two horizons by default.
@@ -39,11 +39,8 @@ const (
 	windowHorizons   = 6
 	windowMinBins    = 120
 	minBinsHorizons  = 2
-	trustReturns     = 0.8  // of MaxWAPE
 	marginReturns    = 0.25 // of Margin
-	staleShare       = 0.25 // of the horizon: an older last measurement is not trusted
-	staleMinBins     = 3
-	keptPerWindow    = 24 // forecasts kept for scoring, spread over the window
+	keptPerWindow    = 24   // forecasts kept for scoring, spread over the window
 	gateStateVersion = 1
 )
 
@@ -140,8 +137,9 @@ type Verdict struct {
 	// FallenBack says that the primary exists and is not in use, and Why.
 	FallenBack bool
 	Why        string
-	// Changed says that the choice differs from that of the forecast before.
+	// Changed says that the choice differs from that of the forecast before, and Change what was in use, what is, and their errors over the same bins.
 	Changed bool
+	Change  string
 	// Trusted says whether to act on the forecast; Reason says why not, or on what
 	// the trust rests. It is never empty.
 	Trusted bool
@@ -157,15 +155,16 @@ type Verdict struct {
 
 // Score is an error over the recent window.
 type Score struct {
-	Bins int     // forecast bins that have arrived
-	WAPE float64 // Σ|actual−mean| / Σ actual, a fraction; 1 where silence was not expected
+	// Bins are forecasts of a bin that has arrived: a bin counts as often as it was forecast. Distinct are the bins.
+	Bins, Distinct int
+	WAPE           float64 // Σ|actual−mean| / Σ actual, a fraction; 1 where silence was not expected
 	// Seen are those of the bins that were forecast from before the end of the primary's training: what it says of them flatters it.
 	Seen int
 }
 
-// String is the score for people: 8.1 % over 120 bins.
+// String is the score for people: 8.1 % over 450 forecasts of 120 bins.
 func (s Score) String() string {
-	text := fmt.Sprintf("%s over %d bins", errorWords(s.WAPE), s.Bins)
+	text := fmt.Sprintf("%s over %s", errorWords(s.WAPE), s.over())
 	switch s.Seen {
 	case 0:
 		if s.Bins == 0 {
@@ -177,6 +176,9 @@ func (s Score) String() string {
 	}
 	return text + fmt.Sprintf(", %d of which it was trained on", s.Seen)
 }
+
+// over is what it is a score of, for people.
+func (s Score) over() string { return fmt.Sprintf("%d forecasts of %d bins", s.Bins, s.Distinct) }
 
 // errorWords is a WAPE for people: after a sudden fall of the traffic it has no bound, and its digits say nothing.
 func errorWords(wape float64) string {
@@ -204,7 +206,7 @@ func (g *Gate) Forecast(now time.Time, history Series, steps int) (Forecast, Ver
 	if g.primary != nil {
 		first, errFirst = g.primary.Forecast(history, steps)
 	}
-	s := g.scores(history, o)
+	s := g.scores(history.withoutFaults(0), o)
 	v := Verdict{Primary: s.primary, Fallback: s.fallback}
 	g.judge(now, s, o)
 	g.keep(history.End(), history.Step, o, first, second)
@@ -280,9 +282,34 @@ func (g *Gate) choose(v *Verdict, s gateScores, first Forecast, errFirst error, 
 		f.Note = joinNotes(fmt.Sprintf("%s instead of %s: %s", name, g.primary.Name(), v.Why), f.Note)
 	}
 	v.Using = f.Source
-	v.Changed = g.state.Using != "" && g.state.Using != v.Using
+	if before := g.state.Using; before != "" && before != v.Using {
+		v.Changed, v.Change = true, g.change(before, *v, errFirst, errSecond)
+	}
 	g.state.Using = v.Using
 	return f
+}
+
+// change says of a change from the forecaster named before to that of the verdict what both did, over the same bins.
+func (g *Gate) change(before string, v Verdict, errFirst, errSecond error) string {
+	text := fmt.Sprintf("forecasts are made by %s now, and no longer by %s", v.Using, before)
+	used, left := v.Primary, v.Fallback
+	switch {
+	case v.FallenBack:
+		used, left = left, used
+		if errFirst != nil {
+			text += fmt.Sprintf(", which gave none: %v", errFirst)
+		}
+	case g.primary != nil && errSecond != nil:
+		text += fmt.Sprintf(", which gave none: %v", errSecond)
+	}
+	switch ofLeft := g.primary != nil && (before == g.primary.Name() || before == g.fallback.Name()); {
+	case !ofLeft:
+		return text + fmt.Sprintf(", which is there no more; the recent error of %s is %v", v.Using, v.Recent)
+	case used.Bins == 0:
+		return text + "; there are no bins yet that both were scored on"
+	default:
+		return text + fmt.Sprintf("; over the same %s the recent error of %s is %s, and that of %s is %s", used.over(), v.Using, errorWords(used.WAPE), before, errorWords(left.WAPE))
+	}
 }
 
 func joinNotes(a, b string) string {
@@ -293,33 +320,4 @@ func joinNotes(a, b string) string {
 		return a
 	}
 	return a + "; " + b
-}
-
-// trust decides whether the forecast may be acted upon.
-func (g *Gate) trust(v *Verdict, now time.Time, history Series, steps int, o GateOptions) {
-	score := v.Recent
-	limit := o.MaxWAPE
-	if g.state.Untrusted {
-		limit *= trustReturns
-	}
-	known := len(history.Values)
-	for known > 0 && math.IsNaN(history.Values[known-1]) {
-		known--
-	}
-	age := now.Sub(history.At(known))
-	oldest := max(time.Duration(staleShare*float64(steps)), staleMinBins) * history.Step
-	switch {
-	case age > oldest:
-		v.Reason = fmt.Sprintf("the last measurement is %v old; a forecast of %v is trusted up to %v", length(age), length(time.Duration(steps)*history.Step), length(oldest))
-	case score.Bins < o.MinBins:
-		v.Reason = fmt.Sprintf("%s has been scored on %d forecast bins so far; %d are needed", v.Using, score.Bins, o.MinBins)
-	case score.WAPE > limit:
-		v.Scored = true
-		v.Reason = fmt.Sprintf("the recent error of %s is %v; the limit is %.1f %%", v.Using, score, 100*limit)
-		g.state.Untrusted = true
-	default:
-		v.Trusted, v.Scored = true, true
-		v.Reason = fmt.Sprintf("the recent error of %s is %v", v.Using, score)
-		g.state.Untrusted = false
-	}
 }

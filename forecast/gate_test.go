@@ -3,6 +3,7 @@ package forecast
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -101,6 +102,18 @@ func TestGateFallsBackAndComesBack(t *testing.T) {
 	if want := "that of seasonal is 5.0 %"; !strings.Contains(during.Why, want) {
 		t.Errorf("the reason is %q, want %q in it", during.Why, want)
 	}
+	back := verdicts[changes[1]-400]
+	for _, c := range []struct {
+		v          Verdict
+		used, left Score
+		names      [2]string
+	}{{during, during.Fallback, during.Primary, [2]string{"seasonal", "model"}}, {back, back.Primary, back.Fallback, [2]string{"model", "seasonal"}}} {
+		want := fmt.Sprintf("forecasts are made by %s now, and no longer by %s; over the same %d forecasts of %d bins the recent error of %s is %.1f %%, and that of %s is %.1f %%",
+			c.names[0], c.names[1], c.used.Bins, c.used.Distinct, c.names[0], 100*c.used.WAPE, c.names[1], 100*c.left.WAPE)
+		if c.v.Change != want || c.used.Bins < 40 || c.used.Distinct < 20 || c.used.Distinct > 120 {
+			t.Errorf("of the change it says %q, want %q", c.v.Change, want)
+		}
+	}
 	if last := verdicts[len(verdicts)-1]; last.Using != "model" || last.FallenBack || math.Abs(last.Recent.WAPE-0.02) > 1e-3 {
 		t.Errorf("at the end the verdict is %+v", last)
 	}
@@ -131,6 +144,9 @@ func TestGateSurvivesFailures(t *testing.T) {
 	verdicts := live(t, newGate(t, model, scripted{"seasonal", always(1.05)}), s, 400, 700)
 	for i, v := range verdicts {
 		failing := 400+i >= 600 && 400+i < 610
+		if v.Changed && (failing != strings.HasPrefix(v.Change, "forecasts are made by seasonal now, and no longer by model, which gave none: the model is broken; over the same") || !strings.Contains(v.Change, "that of")) {
+			t.Errorf("of the change at bin %d it says %q", 400+i, v.Change)
+		}
 		if v.FallenBack != failing || failing && !strings.Contains(v.Why, broken.Error()) {
 			t.Fatalf("bin %d: %+v", 400+i, v)
 		}
@@ -155,12 +171,12 @@ func TestGateSurvivesFailures(t *testing.T) {
 // An error that has no bound is said in words.
 func TestScoreInWords(t *testing.T) {
 	for wape, want := range map[float64]string{
-		0.081:       "8.1 % over 120 bins",
-		10:          "1000.0 % over 120 bins",
-		728.764:     "more than ten times the traffic over 120 bins",
-		math.Inf(1): "more than ten times the traffic over 120 bins",
+		0.081:       "8.1 % over 360 forecasts of 120 bins",
+		10:          "1000.0 % over 360 forecasts of 120 bins",
+		728.764:     "more than ten times the traffic over 360 forecasts of 120 bins",
+		math.Inf(1): "more than ten times the traffic over 360 forecasts of 120 bins",
 	} {
-		if got := (Score{WAPE: wape, Bins: 120}).String(); got != want {
+		if got := (Score{WAPE: wape, Bins: 360, Distinct: 120}).String(); got != want {
 			t.Errorf("%v is %q, want %q", wape, got, want)
 		}
 	}
@@ -182,9 +198,9 @@ func TestGateSaysWhatAModelWasTrainedOn(t *testing.T) {
 		until int
 		want  string
 	}{
-		{400, "the recent error of model is 5.0 % over 450 bins that it was trained on"},
-		{350, "the recent error of model is 5.0 % over 170 bins"},
-		{385, "the recent error of model is 5.0 % over 450 bins, 420 of which it was trained on"},
+		{400, "the recent error of model is 5.0 % over 450 forecasts of 120 bins that it was trained on"},
+		{350, "the recent error of model is 5.0 % over 170 forecasts of 50 bins"},
+		{385, "the recent error of model is 5.0 % over 450 forecasts of 120 bins, 420 of which it was trained on"},
 	} {
 		g := newGate(t, taught{model, s.At(tt.until)}, scripted{"seasonal", always(1.2)})
 		if _, err := g.Warm(s.Until(s.At(400)), 20); err != nil {
@@ -200,7 +216,7 @@ func TestGateTrust(t *testing.T) {
 	s := exactDemo()
 	t.Run("not before it is scored", func(t *testing.T) {
 		verdicts := live(t, newGate(t, scripted{"model", always(1)}, scripted{"seasonal", always(1)}), s, 400, 460)
-		if verdicts[0].Trusted || !strings.Contains(verdicts[0].Reason, "scored on 0 forecast bins so far; 40 are needed") {
+		if verdicts[0].Trusted || !strings.Contains(verdicts[0].Reason, "scored on 0 forecasts of bins that have come; 40 are needed") {
 			t.Errorf("the first verdict is %+v", verdicts[0])
 		}
 		if !verdicts[59].Trusted {

@@ -17,6 +17,7 @@ type GateState struct {
 	Untrusted         bool
 	Using             string // what the last forecast came from
 	Kept              []KeptForecast
+	Past              []PastScore // in order of time
 }
 
 // KeptForecast is what both forecasters said at one moment, to be scored when the
@@ -36,6 +37,7 @@ type KeptForecast struct {
 func (g *Gate) State() GateState {
 	s := g.state
 	s.Kept = slices.Clone(s.Kept) // What it holds is never written to again.
+	s.Past = slices.Clone(s.Past)
 	return s
 }
 
@@ -64,7 +66,11 @@ func (g *Gate) Restore(s GateState) error {
 	if s.Primary != g.state.Primary {
 		s.FallenBack, s.Changed = false, time.Time{}
 	}
-	s.Primary, s.Fallback, s.Kept = g.state.Primary, g.state.Fallback, kept
+	past, err := g.ownPast(s)
+	if err != nil {
+		return err
+	}
+	s.Primary, s.Fallback, s.Kept, s.Past = g.state.Primary, g.state.Fallback, kept, past
 	g.state = s
 	return nil
 }
@@ -228,19 +234,19 @@ func (g *Gate) scores(history Series, o GateOptions) gateScores {
 			}
 			actual, times := history.Values[i], float32(came(i))
 			if h < len(k.Fallback) {
-				aloneF.add(actual, times*k.Fallback[h])
+				aloneF.add(i, actual, times*k.Fallback[h])
 			}
 			if h < len(k.Primary) {
-				aloneP.add(actual, times*k.Primary[h])
+				aloneP.add(i, actual, times*k.Primary[h])
 				aloneP.seen += seen
 			}
 			if h < len(k.Primary) && h < len(k.Fallback) {
-				p.add(actual, times*k.Primary[h])
+				p.add(i, actual, times*k.Primary[h])
 				p.seen += seen
-				f.add(actual, times*k.Fallback[h])
+				f.add(i, actual, times*k.Fallback[h])
 				if !k.Seen {
-					unseenP.add(actual, times*k.Primary[h])
-					unseenF.add(actual, times*k.Fallback[h])
+					unseenP.add(i, actual, times*k.Primary[h])
+					unseenF.add(i, actual, times*k.Fallback[h])
 				}
 			}
 		}
@@ -254,17 +260,23 @@ func (g *Gate) scores(history Series, o GateOptions) gateScores {
 // misses sums errors for a Score.
 type misses struct {
 	bins, seen     int
+	of             map[int]struct{} // bins
 	actual, missed float64
 }
 
-func (m *misses) add(actual float64, said float32) {
+// add notes what was said of the bin with an index.
+func (m *misses) add(bin int, actual float64, said float32) {
+	if m.of == nil {
+		m.of = map[int]struct{}{}
+	}
+	m.of[bin] = struct{}{}
 	m.bins++
 	m.actual += actual
 	m.missed += math.Abs(actual - float64(said))
 }
 
 func (m misses) score() Score {
-	s := Score{Bins: m.bins, Seen: m.seen}
+	s := Score{Bins: m.bins, Distinct: len(m.of), Seen: m.seen}
 	switch {
 	case m.actual > 0:
 		s.WAPE = m.missed / m.actual

@@ -27,7 +27,7 @@ func (n naive) Forecast(history Series, steps int) (Forecast, error) {
 	if err != nil {
 		return Forecast{}, err
 	}
-	y := history.Values
+	y := history.mended(season).Values
 	if len(y) < season+minOrigins {
 		return Forecast{}, shortHistory(n.Name(), history, season+minOrigins, fmt.Sprintf("one season of %v and %d bins to test itself on", length(n.season), minOrigins))
 	}

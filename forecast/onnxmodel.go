@@ -65,10 +65,7 @@ func NewONNX(path string, model []byte, o ONNXOptions) (*ONNXModel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
 	}
-	m := &ONNXModel{path: path, info: info, calibration: &calibration{input: info.Input, trained: info.TrainedUntil, replays: replaysOf(len(model))}}
-	if len(info.SeasonBins) > 0 {
-		m.calibration.season = info.SeasonBins[0]
-	}
+	m := &ONNXModel{path: path, info: info, calibration: &calibration{input: info.Input, trained: info.TrainedUntil, season: info.season(), replays: replaysOf(len(model))}}
 	if err := m.start(model, o); err != nil {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
 	}
@@ -157,6 +154,7 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	history = history.mended(m.info.season())
 	rows, err := m.run(history, steps)
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: model %s: %w", who, m.path, err)
@@ -201,11 +199,7 @@ func (m *ONNXModel) uncalibrated(f Forecast) string {
 // samples/s and no less than zero. The caller holds mu.
 func (m *ONNXModel) run(history Series, steps int) ([][]float64, error) {
 	y := history.Values
-	season := 0
-	if len(m.info.SeasonBins) > 0 {
-		season = m.info.SeasonBins[0]
-	}
-	window, known, err := inputWindow(y, m.info.Input, season)
+	window, known, err := inputWindow(y, m.info.Input, m.info.season())
 	if err != nil {
 		return nil, err
 	}

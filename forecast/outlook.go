@@ -58,10 +58,11 @@ func Outlook(history Series, seasons []time.Duration) (Forecast, error) {
 		return Forecast{}, fmt.Errorf("%s: no season was given: name one, such as 24h", who)
 	}
 	season := slices.Min(seasons)
-	if _, err := seasonBins(who, season, history.Step); err != nil {
+	bins, err := seasonBins(who, season, history.Step)
+	if err != nil {
 		return Forecast{}, err
 	}
-	coarse := history.Coarsen(outlookBins(season, history.Step))
+	coarse := history.mended(bins).Coarsen(outlookBins(season, history.Step))
 	f, err := (&seasonal{seasons: seasons, origins: outlookOrigins}).Forecast(coarse, int((season/outlookReach+coarse.Step-1)/coarse.Step))
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", who, err)

@@ -59,7 +59,8 @@ func (s *seasonal) Forecast(history Series, steps int) (Forecast, error) {
 	if err := checkRequest(s.Name(), history, steps); err != nil {
 		return Forecast{}, err
 	}
-	history = history.sinceKnown() // from before there was a topic no season can be looked up
+	season := slices.Min(append([]time.Duration{math.MaxInt64}, s.seasons...))
+	history = history.mended(int(season / history.Step)).sinceKnown() // from before there was a topic no season can be looked up
 	l, y, err := s.lesson(history, steps)
 	if err != nil {
 		return Forecast{}, err

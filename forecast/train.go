@@ -202,6 +202,7 @@ func TrainLinear(history Series, o LinearOptions) ([]byte, TrainReport, error) {
 	if err != nil {
 		return nil, TrainReport{}, err
 	}
+	history = history.mended(seasons[0])
 	plan, err := planLinear(who, history, seasons, o)
 	if err != nil {
 		return nil, TrainReport{}, err

@@ -77,6 +77,7 @@ func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 	if err != nil {
 		return nil, err
 	}
+	history = history.mended(season)
 	w := &window{kind: o.Kind, step: history.Step, input: o.Input, horizon: o.Horizon, season: season}
 	w.calibration = &calibration{season: season, trained: history.End(), replays: replaysMost}
 	if w.input == 0 {
@@ -366,6 +367,7 @@ func (w *window) Forecast(history Series, steps int) (Forecast, error) {
 	case len(history.Values) < w.input:
 		return Forecast{}, shortHistory(w.kind, history, w.input, "the model's input")
 	}
+	history = history.mended(w.season)
 	x, _, err := inputWindow(history.Values, w.input, w.season)
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", w.kind, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,7 +133,22 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 			return p, usagef("-season %s is not a whole number of bins of %s", job.FormatDuration(s), job.FormatDuration(p.series.Step))
 		}
 	}
+	a.sayFaults(p)
 	return p, nil
+}
+
+// sayFaults names the bins of a history that are neither learnt from nor measured on.
+func (a *app) sayFaults(p past) {
+	const most = 3
+	faults := p.series.Faults(int(slices.Min(p.seasons) / p.series.Step))
+	for k, i := range faults {
+		if k == most {
+			fmt.Fprintf(a.err, "... and %d more\n", len(faults)-most)
+			break
+		}
+		fmt.Fprintf(a.err, "unknown is taken to be the bin of %s: %.6g records/s, for a bin or two, are no traffic but a fault of measuring, or records sent again\n",
+			p.series.At(i).Local().Format(time.DateTime), p.series.Values[i])
+	}
 }
 
 func (a *app) tracePast(ctx context.Context, f historyFlags) (past, error) {

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +65,54 @@ func TestForecastEval(t *testing.T) {
 }
 
 // An event of the job file is no error of a forecaster that nobody told of it: all are measured as kale run forecasts, which knows of it, and none learns it.
+// A bin that is a thousand times too high is named, and changes no forecaster's error in the others by more than a little.
+func TestForecastEvalWithAFault(t *testing.T) {
+	t.Parallel()
+	s := newShell(t).asShipped()
+	measure := func(traffic string) (evaluation, string) {
+		trace := filepath.Join(t.TempDir(), "rates.csv")
+		if err := os.WriteFile(trace, []byte(traffic), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var e evaluation
+		r := s.must("forecast", "eval", "-trace", trace, "-origins", "30", "-horizon", "30m,1h", "-json")
+		if err := json.Unmarshal([]byte(r.out), &e); err != nil {
+			t.Fatal(err)
+		}
+		return e, r.err
+	}
+	lines := strings.Split(strings.TrimSpace(daysOfTraffic()), "\n")
+	rng := rand.New(rand.NewPCG(5, 7))
+	for i, line := range lines { // without chance in it, a model that is a thousandth off is a bad one
+		at, rate, _ := strings.Cut(line, ",")
+		v, err := strconv.ParseFloat(rate, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[i] = fmt.Sprintf("%s,%.2f", at, v*(1+0.05*rng.NormFloat64()))
+	}
+	clean, said := measure(strings.Join(lines, "\n"))
+	if strings.Contains(said, "fault") {
+		t.Errorf("of traffic without one it says %s", said)
+	}
+	for _, i := range []int{len(lines) / 2, len(lines) * 4 / 5} {
+		at, _, _ := strings.Cut(lines[i], ",")
+		lines[i] = at + ",1e6"
+	}
+	e, said := measure(strings.Join(lines, "\n"))
+	if n := strings.Count(said, "1e+06 records/s, for a bin or two, are no traffic but a fault of measuring"); n != 2 {
+		t.Errorf("%d faults are named, want 2, in\n%s", n, said)
+	}
+	if len(e.Rows) != len(clean.Rows) {
+		t.Fatalf("%d rows, and %d without the faults", len(e.Rows), len(clean.Rows))
+	}
+	for i, r := range e.Rows {
+		if c := clean.Rows[i]; *r.MAE > 1.05**c.MAE {
+			t.Errorf("%s at %v min errs by %.1f, and by %.1f without the faults", r.Model, r.HorizonMin, *r.MAE, *c.MAE)
+		}
+	}
+}
+
 func TestForecastEvalHeedsEvents(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

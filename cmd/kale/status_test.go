@@ -236,7 +236,7 @@ func TestRescaleUnderWayHasNoEnd(t *testing.T) {
 // A line does not end between a number and its percent sign.
 func TestPercentStaysWithItsNumber(t *testing.T) {
 	for width := 24; width < 60; width++ {
-		if text := folded("the recent error of seasonal is 10.1 % over 646 bins; at most 66 %, or (7 %) of it\n", width); strings.Contains(text, "\n%") || strings.Count(text, "%") != 3 {
+		if text := folded("the recent error of seasonal is 10.1 % over 646 forecasts of 120 bins; at most 66 %, or (7 %) of it\n", width); strings.Contains(text, "\n%") || strings.Count(text, "%") != 3 {
 			t.Errorf("%d:\n%s", width, text)
 		}
 	}
