@@ -209,12 +209,23 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	if events := f.calendar.Within(fc.At, fc.End()); events != "" {
 		reason += "; " + events
 	}
-	f.last.Trusted, f.last.Reason, f.last.Calibrated = v.Trusted, reason, v.Scored
+	f.last.Trusted, f.last.Reason, f.last.Calibrated = v.Trusted, reason, v.Scored && fc.Calibrated()
 	if f.doubt != "" {
 		f.last.Trusted, f.last.Calibrated, f.last.Reason = false, false, f.doubt
 	}
 	f.last.Beyond = f.beyond(history)
 	return f.last
+}
+
+// band90 are the quantiles between which 90 % of what comes should lie, which kale forecast show holds against it.
+func band90(fc forecast.Forecast) (levels []float64, rows []plan.Values) {
+	var own [][]float64
+	for i, level := range fc.Levels {
+		if level == 0.05 || level == 0.95 {
+			levels, own = append(levels, level), append(own, fc.Quantiles[i])
+		}
+	}
+	return levels, rounded(own)
 }
 
 // sayFault says once of a bin that forecasts do not go by it, when what came after it has shown that.
@@ -233,13 +244,14 @@ func (f *foresight) sayFault(history forecast.Series) {
 	}
 }
 
-// planned is a forecast as policies take it. Quantiles and scenarios go only to a policy that uses them, since every decision is recorded
+// planned is a forecast as policies take it. Quantiles, save those of the band of 90 %, and scenarios go only to a policy that uses them, since every decision is recorded
 // with all that it was made from; for the same reason they are rounded to five digits.
 func (f *foresight) planned(fc forecast.Forecast) plan.Forecast {
 	out := plan.Forecast{
-		At: fc.At, Step: fc.Step, Mean: plan.Values(fc.Mean), Lower: plan.Values(fc.Lower), Upper: plan.Values(fc.Upper), Source: fc.Source,
+		At: fc.At, Step: fc.Step, Mean: plan.Values(fc.Mean), Lower: plan.Values(fc.Lower), Upper: plan.Values(fc.Upper), Source: fc.Source, Outcomes: fc.Outcomes,
 	}
 	if !f.needs.Spread {
+		out.Levels, out.Quantiles = band90(fc)
 		return out
 	}
 	out.Levels, out.Quantiles, out.Scenarios = fc.Levels, rounded(fc.Quantiles), rounded(fc.Scenarios)
@@ -304,18 +316,23 @@ func (f *foresight) state() json.RawMessage {
 	return raw
 }
 
-// at is what the last forecast expected for a moment, nil when it does not reach there or has a hole.
+// at is what the last forecast expects for a moment; see [BandAt].
 func (f *foresight) at(t time.Time) *Band {
-	if f.last.Step <= 0 || t.Before(f.last.At) {
+	return BandAt(f.last, t)
+}
+
+// BandAt is what a forecast expects for a moment, nil when it does not reach there or has a hole.
+func BandAt(f plan.Forecast, t time.Time) *Band {
+	if f.Step <= 0 || t.Before(f.At) {
 		return nil
 	}
-	i := int(t.Sub(f.last.At) / f.last.Step)
-	if i >= len(f.last.Mean) {
+	i := int(t.Sub(f.At) / f.Step)
+	if i >= len(f.Mean) {
 		return nil
 	}
-	b := &Band{Mean: f.last.Mean[i], Lower: f.last.Mean[i], Upper: f.last.Mean[i]}
-	if i < len(f.last.Lower) && i < len(f.last.Upper) {
-		b.Lower, b.Upper = f.last.Lower[i], f.last.Upper[i]
+	b := &Band{Mean: f.Mean[i], Lower: f.Mean[i], Upper: f.Mean[i]}
+	if i < len(f.Lower) && i < len(f.Upper) {
+		b.Lower, b.Upper = f.Lower[i], f.Upper[i]
 	}
 	if finite(b.Mean) != b.Mean || finite(b.Lower) != b.Lower || finite(b.Upper) != b.Upper {
 		return nil

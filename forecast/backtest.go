@@ -46,8 +46,8 @@ type Errors struct {
 	// was expected.
 	Bias float64
 	// Coverage is the share of bins inside [Lower, Upper]; 0.8 is nominal. Coverage90
-	// is that of those between the quantiles 0.05 and 0.95; NaN where a forecast has
-	// none. Coverage90SD is the standard deviation of the latter, as what lies outside comes in
+	// is that of those between the quantiles 0.05 and 0.95; each of the bins with such a
+	// band, NaN without any. Coverage90SD is the standard deviation of the latter, as what lies outside comes in
 	// spells: by block bootstrap, over seasons, or over stretches of √n forecasts without one. It is
 	// there by horizon only.
 	Coverage, Coverage90, Coverage90SD float64
@@ -176,7 +176,8 @@ func unsure(mean float64) said {
 type tally struct {
 	bins, busy                            int
 	actual, absolute, square, signed, rel float64
-	pinball, inside, inside90             float64
+	pinball                               float64
+	inside, inside90                      share     // of the bins with a band
 	spell                                 []float64 // 1 for each bin within the band of 90 %, 0 outside, NaN unknown
 }
 
@@ -194,9 +195,20 @@ func (t *tally) add(actual float64, s said) {
 		t.rel += math.Abs(actual-s.mean) / actual
 	}
 	t.pinball += (pinball(lowerQuantile, actual, s.lower) + pinball(0.5, actual, s.q50) + pinball(upperQuantile, actual, s.upper)) / 3
-	t.inside += within(actual, s.lower, s.upper)
-	t.inside90 += within(actual, s.q05, s.q95)
+	t.inside.add(within(actual, s.lower, s.upper))
+	t.inside90.add(within(actual, s.q05, s.q95))
 }
+
+// share is of what is known, so far; NaN of nothing.
+type share struct{ hits, of float64 }
+
+func (s *share) add(v float64) {
+	if v == v {
+		s.hits, s.of = s.hits+v, s.of+1
+	}
+}
+
+func (s share) value() float64 { return s.hits / s.of }
 
 // bootstraps is how many times the blocks are drawn anew. Their chance is always the same.
 const bootstraps = 1000
@@ -261,7 +273,7 @@ func (t *tally) errors(scale float64) Errors {
 		MASE:       t.absolute / n / scale,
 		Pinball:    t.pinball / n,
 		Bias:       t.signed / t.actual,
-		Coverage:   t.inside / n,
-		Coverage90: t.inside90 / n, Coverage90SD: math.NaN(),
+		Coverage:   t.inside.value(),
+		Coverage90: t.inside90.value(), Coverage90SD: math.NaN(),
 	}
 }

@@ -32,6 +32,15 @@ type residuals struct {
 	factors []float64 // by horizon; nil: 1. See [residuals.widen]
 }
 
+// outcomes is how many are known at that one of the first steps horizons which has the fewest.
+func (r *residuals) outcomes(steps int) int {
+	least := len(r.at[0])
+	for _, e := range r.at[:steps] {
+		least = min(least, len(e))
+	}
+	return least
+}
+
 // newResiduals makes an empty collection for the given number of horizons, with
 // room for so many forecasts. floor, in samples/s, keeps a forecast of nearly nothing
 // from making its error infinite.
@@ -134,15 +143,6 @@ func provenSlope(x, y []float64) float64 {
 		missed, spread = missed+e*e, spread+(v-mean)*(v-mean)
 	}
 	return slope - 2*math.Sqrt(missed/float64(len(x)-2)/spread)
-}
-
-// count is the number of outcomes over all horizons.
-func (r *residuals) count() int {
-	n := 0
-	for _, e := range r.at {
-		n += len(e)
-	}
-	return n
 }
 
 // quantiles are the relative errors at the levels, rows[i][h] for levels[i] and
@@ -253,6 +253,7 @@ func partition(keys []uint64, limit uint64) (last int) {
 func (r *residuals) spread(f *Forecast) {
 	rows := r.quantiles(spreadLevels)
 	r.put(f, rows, r.scenarios(rows[slices.Index(spreadLevels, 0.5)]))
+	f.Outcomes = r.outcomes(len(f.Mean))
 }
 
 // put is spread with the quantiles, at spreadLevels, and scenarios of r at hand,
@@ -267,6 +268,11 @@ func (r *residuals) put(f *Forecast, quantiles, scenarios [][]float64) {
 		return out
 	}
 	f.Levels, f.Quantiles, f.Scenarios = slices.Clone(spreadLevels), around(quantiles), around(scenarios)
+	f.bound()
+}
+
+// bound makes Lower and Upper of the quantiles.
+func (f *Forecast) bound() {
 	f.Lower, f.Upper = make([]float64, len(f.Mean)), make([]float64, len(f.Mean))
 	lower, upper := f.quantile(lowerQuantile), f.quantile(upperQuantile)
 	for h, m := range f.Mean {

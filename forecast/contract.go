@@ -52,16 +52,22 @@ import (
 //	                             the measured bins of the window, forecast multiplied
 //	kale.forecast.quantiles    * comma-separated, one per row of forecast; 0.1, 0.5
 //	                             and 0.9 must be among them, and 0.5 is the point
-//	                             forecast. Absent: one row, and the band is made by
-//	                             replaying the model over the history
+//	                             forecast. Absent: one row, the point forecast
 //	kale.forecast.time_features * comma-separated, in their order in the inputs, such
 //	                             as hour_of_day,day_of_week; F is how many they are
 //	kale.forecast.trained_at     RFC 3339: the moment that the model is of. Kale writes the
 //	                             end of the history and not the time of day, so that the
 //	                             same history gives the same file
-//	kale.forecast.trained_until* RFC 3339: the end of the history it was trained on
+//	kale.forecast.trained_until* RFC 3339: the end of the history it was trained on.
+//	                             What it says of earlier bins is not taken for proof
+//	                             of how sure it is
 //	kale.forecast.trained_bins   how many bins that was
 //	kale.forecast.source       * where the history came from
+//
+// The quantiles that a file lists are not believed, but calibrated: the model is
+// replayed over the history, and the quantiles 0.01 to 0.99 of a forecast are those
+// of what came then, in units of the file's own band or, where it has none, of the
+// forecast. The point forecast stays as it is. See calibrate.go.
 const (
 	contractVersion = "1"
 

@@ -12,7 +12,8 @@ type ensemble struct{ members []Forecaster }
 
 // NewEnsemble returns the forecaster that takes the plain mean of its members:
 // of their point forecasts, and of their quantiles level by level, at the levels
-// that all of them have. Its scenarios are theirs in turn, moved onto the common
+// that all of them have. As these are calibrated, it holds a little more than it should:
+// what one misses another may not. Its scenarios are theirs in turn, moved onto the common
 // mean. A member that gives an error is left out, and the Note names it; an error
 // is what all of them fail at.
 func NewEnsemble(members ...Forecaster) Forecaster { return ensemble{slices.Clone(members)} }
@@ -48,6 +49,10 @@ func (e ensemble) Forecast(history Series, steps int) (Forecast, error) {
 		}
 	}
 	f.Scenarios = scenariosOf(said, f.Mean)
+	f.Outcomes = said[0].Outcomes
+	for _, one := range said {
+		f.Outcomes = min(f.Outcomes, one.Outcomes)
+	}
 	if len(failed) > 0 {
 		f.Note = fmt.Sprintf("without %s: %v", strings.Join(failed, ", "), errors.Join(errs...))
 	}

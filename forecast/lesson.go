@@ -101,13 +101,14 @@ var digestSeed = maphash.MakeSeed()
 func digest(s Series) uint64 {
 	var h maphash.Hash
 	h.SetSeed(digestSeed)
-	raw := binary.LittleEndian.AppendUint64(make([]byte, 0, 8192), uint64(s.Step))
-	for i, v := range s.Values {
-		raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(v))
-		if len(raw) == cap(raw) || i == len(s.Values)-1 {
-			_, _ = h.Write(raw) // it takes everything
-			raw = raw[:0]
+	var raw [8192]byte
+	binary.LittleEndian.PutUint64(raw[:], uint64(s.Step))
+	_, _ = h.Write(raw[:8]) // it takes everything
+	for part := range slices.Chunk(s.Values, len(raw)/8) {
+		for i, v := range part {
+			binary.LittleEndian.PutUint64(raw[8*i:8*i+8], math.Float64bits(v))
 		}
+		_, _ = h.Write(raw[:8*len(part)])
 	}
 	return h.Sum64()
 }
@@ -140,7 +141,7 @@ func (l *lesson) learn(y []float64, cands []candidate, steps, origins int, linea
 		}
 	}
 	l.errors = res.paths
-	l.widths = res.widths(l.unrest, m)
+	l.widths = res.widths(l.unrest, m.probes)
 }
 
 func (l *lesson) residuals() *residuals { return newResiduals(l.steps, scaleFloor*l.unit, maxFollowed) }

@@ -240,14 +240,16 @@ func probes(out []int, steps int) []int {
 
 // around are the probes from … to − 1 that are pooled with probe i: those that are at most a quarter
 // of its distance away, or a bin.
-func (m *mixture) around(i int) (from, to int) {
-	reach := m.probes[i]/4 + 1
-	for from = i; from > 0 && m.probes[i]-m.probes[from-1] <= reach; from-- {
+func around(probes []int, i int) (from, to int) {
+	reach := probes[i]/4 + 1
+	for from = i; from > 0 && probes[i]-probes[from-1] <= reach; from-- {
 	}
-	for to = i + 1; to < len(m.probes) && m.probes[to]-m.probes[i] <= reach; to++ {
+	for to = i + 1; to < len(probes) && probes[to]-probes[i] <= reach; to++ {
 	}
 	return from, to
 }
+
+func (m *mixture) around(i int) (from, to int) { return around(m.probes, i) }
 
 // weigh weighs the candidates by their errors at the trials, per horizon,
 // pooled over neighbouring horizons. Candidate c is compared with candidate 0 on

@@ -45,6 +45,7 @@ func (n naive) Forecast(history Series, steps int) (Forecast, error) {
 			res.add(h, y[o+h], said[h])
 		}
 	}
+	res.adapt()
 	res.spread(&f)
 	return f, nil
 }

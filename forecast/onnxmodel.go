@@ -12,10 +12,6 @@ import (
 	"github.com/kale-sched/kale/core/onnx"
 )
 
-// replayOrigins is at how many past origins a model without quantiles is run to
-// find its band.
-const replayOrigins = 24
-
 // recentInput is how many of a window's last bins must be half known: a model
 // that cannot see the present level is no forecaster.
 const recentInput = 16
@@ -35,6 +31,8 @@ type ONNXOptions struct {
 type ONNXModel struct {
 	path string
 	info ModelInfo
+
+	calibration *calibration
 
 	mu      sync.Mutex // guards session and the slices bound to it
 	session *onnx.Session
@@ -67,11 +65,21 @@ func NewONNX(path string, model []byte, o ONNXOptions) (*ONNXModel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
 	}
-	m := &ONNXModel{path: path, info: info}
+	m := &ONNXModel{path: path, info: info, calibration: &calibration{input: info.Input, trained: info.TrainedUntil, season: info.season(), replays: replaysOf(len(model))}}
 	if err := m.start(model, o); err != nil {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
 	}
 	return m, nil
+}
+
+// replaysOf is at how many past origins a model of so many bytes is run: what takes long to run is run less often.
+func replaysOf(bytes int) int {
+	const small, least = 4 << 20, replaysMost / 4
+	most := replaysMost
+	for ; bytes > small && most > least; bytes /= 2 {
+		most /= 2
+	}
+	return most
 }
 
 // start makes the session and looks up its slices.
@@ -151,17 +159,40 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: model %s: %w", who, m.path, err)
 	}
-	f := Forecast{At: history.End(), Step: history.Step, Source: who}
-	if m.info.Quantiles == nil {
-		f.Mean = rows[0]
-		m.replayBand(&f, history)
-		return f, nil
+	now, own := m.shape(rows)
+	f := Forecast{At: history.End(), Step: history.Step, Source: who, Mean: slices.Clone(now.mean)}
+	m.calibration.spread(&f, history, now, own, func(past Series) (shape, error) {
+		rows, err := m.run(past, steps)
+		if err != nil {
+			return shape{}, err
+		}
+		said, _ := m.shape(rows)
+		return said, nil
+	})
+	if !f.Calibrated() {
+		f.Note = m.uncalibrated(f)
 	}
-	f.Levels, f.Quantiles = inOrderOfLevel(m.info.Quantiles, rows)
-	f.Lower = slices.Clone(f.Quantiles[slices.Index(f.Levels, lowerQuantile)])
-	f.Mean = slices.Clone(f.Quantiles[slices.Index(f.Levels, 0.5)])
-	f.Upper = slices.Clone(f.Quantiles[slices.Index(f.Levels, upperQuantile)])
 	return f, nil
+}
+
+// shape is what the rows of the output say, and the quantiles that they list; nil where there is but one row.
+func (m *ONNXModel) shape(rows [][]float64) (s shape, own *Forecast) {
+	if m.info.Quantiles == nil {
+		return shape{mean: rows[0]}, nil
+	}
+	own = &Forecast{}
+	own.Levels, own.Quantiles = inOrderOfLevel(m.info.Quantiles, rows)
+	own.Mean, own.Lower, own.Upper = own.quantile(0.5), own.quantile(lowerQuantile), own.quantile(upperQuantile)
+	return shapeOf(*own), own
+}
+
+// uncalibrated says for people what the band is then.
+func (m *ONNXModel) uncalibrated(f Forecast) string {
+	what := "it is no narrower than the file's own quantiles"
+	if m.info.Quantiles == nil {
+		what = "it reaches over all that the history has"
+	}
+	return fmt.Sprintf("the band is not calibrated: at each horizon %d past outcomes are known of %d that it takes, from after the model's training; until then %s", f.Outcomes, CalibratedOutcomes, what)
 }
 
 // run feeds the end of history and returns the first steps bins of each output row, in
@@ -254,34 +285,4 @@ func fillFromSeason(y []float64, season int) []float64 {
 	}
 	fillGaps(out)
 	return out
-}
-
-// replayBand runs the model at past origins, as far as the history reaches, and
-// puts the spread of its errors around f's Mean. The caller holds mu.
-func (m *ONNXModel) replayBand(f *Forecast, history Series) {
-	y, steps := history.Values, len(f.Mean)
-	unit := max(meanKnown(y), math.SmallestNonzeroFloat64)
-	lo, hi := m.info.Input, len(y)-steps
-	count := max(min(hi-lo+1, replayOrigins), 0)
-	res := newResiduals(steps, scaleFloor*unit, count)
-	for k := range count {
-		o := hi
-		if count > 1 {
-			o = lo + k*(hi-lo)/(count-1)
-		}
-		rows, err := m.run(history.Until(history.At(o)), steps)
-		if err != nil {
-			continue // A gap there; the others say enough.
-		}
-		res.begin()
-		for h := range steps {
-			res.add(h, y[o+h], rows[0][h])
-		}
-	}
-	if res.count() < minOrigins*steps {
-		f.Lower, f.Upper, f.Note = slices.Clone(f.Mean), slices.Clone(f.Mean), fmt.Sprintf(
-			"no band: the model gives no quantiles, and a history of %d bins is too short to replay it (about %d are needed)", len(y), m.info.Input+steps+replayOrigins)
-		return
-	}
-	res.spread(f)
 }

@@ -112,6 +112,10 @@ type Forecast struct {
 	// long it lasts, which is what a backlog or the largest rate of a window depends
 	// on. Empty when the forecaster has none.
 	Scenarios [][]float64
+	// Outcomes is how many past outcomes the quantiles were made from, at that horizon
+	// which has the fewest: forecasts of this forecaster, of bins that it had not been
+	// trained on, held against what came. 0: none. See [Forecast.Calibrated].
+	Outcomes int
 	// Usual is Mean without the events that a [Calendar] has added; nil where it has added none.
 	Usual []float64
 	// Source names the forecaster that made it.

@@ -68,7 +68,7 @@ type TrainReport struct {
 	Origins  int       // examples learnt from, per horizon
 	From     time.Time // the holdout's first origin
 	Holdout  int       // its origins
-	Model    Errors    // the model
+	Model    Errors    // the model; its band and that of Naive are made of the holdout's forecasts before, as far as these are enough
 	Naive    Errors    // ŷ(t+h) = y(t+h−season), the shortest season
 	Seasonal Errors    // NewSeasonal, seeing at each origin what lies before it
 	Against  Errors    // the options' Against, likewise; without one of no bins
@@ -90,6 +90,7 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 	holdout = unseen(history, holdout, against)
 	r.From = history.At(holdout[0])
 	var model, naive, seasonal, other tally
+	var ours, repeats tried
 	rival := NewSeasonal(durations(seasons, history.Step))
 	for _, o := range holdout {
 		said := predict(o)
@@ -100,10 +101,15 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 		if against != nil {
 			theirs, failed = against.Forecast(past, len(said))
 		}
-		for h, m := range said {
+		again := make([]float64, len(said))
+		for h := range again {
+			again[h] = filled[o+h-(h/seasons[0]+1)*seasons[0]]
+		}
+		mine, naives := ours.band(past, said), repeats.band(past, again)
+		for h := range said {
 			a := history.Values[o+h]
-			model.add(a, unsure(m))
-			naive.add(a, unsure(filled[o+h-(h/seasons[0]+1)*seasons[0]]))
+			model.add(a, mine(h))
+			naive.add(a, naives(h))
 			if err == nil {
 				seasonal.add(a, fc.bin(h))
 			}
@@ -114,6 +120,33 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 	}
 	r.Holdout = len(holdout)
 	r.Model, r.Naive, r.Seasonal, r.Against = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN()), other.errors(math.NaN())
+}
+
+// tried are forecasts at past origins, in order of time.
+type tried struct {
+	origins []int
+	said    [][]float64
+}
+
+// band takes in what is forecast at the end of past, and gives it the band that what came of the forecasts before makes: bin by bin, without one as long as
+// that is too little.
+func (t *tried) band(past Series, mean []float64) (bin func(h int) said) {
+	y := past.Values
+	res := newResiduals(len(mean), scaleFloor*max(meanKnown(y), math.SmallestNonzeroFloat64), len(t.origins)+1)
+	for k, o := range t.origins {
+		res.begin()
+		for h := range min(len(mean), len(y)-o) {
+			res.add(h, y[o+h], t.said[k][h])
+		}
+	}
+	t.origins, t.said = append(t.origins, len(y)), append(t.said, mean)
+	if res.outcomes(len(mean)) < CalibratedOutcomes {
+		return func(h int) said { return unsure(mean[h]) }
+	}
+	f := Forecast{Mean: mean}
+	res.adapt()
+	res.spread(&f)
+	return f.bin
 }
 
 // leastUnseen is how many origins a comparison needs.

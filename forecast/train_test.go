@@ -61,7 +61,7 @@ func TestLinearModelOnAnAutoregressiveSeason(t *testing.T) {
 		{"twenty seasons", 2400, 1, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var model, seasonal, naive, coverage float64
+			var model, seasonal, naive, coverage, coverage90 float64
 			for seed := range c.seeds {
 				all := autoregressive(c.history+600, 120, time.Second, seed)
 				file, r := train(t, all.Until(all.At(c.history)), demoOptions.Quick())
@@ -78,6 +78,7 @@ func TestLinearModelOnAnAutoregressiveSeason(t *testing.T) {
 				t.Logf("unseen WAPE: model %.4f (band covers %.2f), seasonal %.4f, naive %.4f; ridge %g; on the holdout: model %.4f, naive %.4f",
 					mine.WAPE, mine.Coverage, theirs.WAPE, n, r.Ridge, r.Model.WAPE, r.Naive.WAPE)
 				model, seasonal, naive = model+mine.WAPE, seasonal+theirs.WAPE, naive+n
+				coverage90 += mine.Coverage90 / float64(c.seeds)
 				coverage += mine.Coverage / float64(c.seeds)
 			}
 			if !(model < naive) {
@@ -88,6 +89,9 @@ func TestLinearModelOnAnAutoregressiveSeason(t *testing.T) {
 			}
 			if model > (1+defaultTolerance)*seasonal { // the seasonal forecaster learns such errors too
 				t.Errorf("on unseen data the model's WAPE sums to %.4f and the seasonal forecaster's to %.4f", model, seasonal)
+			}
+			if coverage90 < 0.84 || coverage90 > 0.95 {
+				t.Errorf("the 5–95 %% band, of levels that the file does not list, covers %.2f of what came, want about 0.9", coverage90)
 			}
 			if coverage < 0.72 || coverage > 0.88 {
 				t.Errorf("the 10–90 %% band covers %.2f of what came, want about 0.8", coverage)
@@ -184,5 +188,22 @@ func TestTrainAgainst(t *testing.T) {
 	o.Against = open(t, newest)
 	if _, r = train(t, s, o); !r.From.Equal(alone.From) || r.Against.Bins == 0 {
 		t.Errorf("beside one that has seen all it is measured from %v, %+v", r.From, r.Against)
+	}
+}
+
+// The report's bands are made of the holdout's forecasts before, and hold about what they should; the forecasts before which there are too few count for none.
+func TestTrainMeasuresCoverage(t *testing.T) {
+	t.Parallel()
+	o := demoOptions
+	o.holdout = 100
+	_, r := train(t, autoregressive(2400, 120, time.Second, 6), o)
+	for name, e := range map[string]Errors{"the model": r.Model, "naive": r.Naive, "seasonal": r.Seasonal} {
+		if !(e.Coverage90 > 0.8 && e.Coverage90 < 0.98) || !(e.Coverage > 0.65 && e.Coverage < 0.92) {
+			t.Errorf("%s: %.3f lie in the band of 90 %% and %.3f in that of 80 %%", name, e.Coverage90, e.Coverage)
+		}
+	}
+	o.holdout = CalibratedOutcomes - 1
+	if _, r = train(t, autoregressive(2400, 120, time.Second, 6), o); !math.IsNaN(r.Model.Coverage90) {
+		t.Errorf("of %d forecasts the coverage is %v", r.Holdout, r.Model.Coverage90)
 	}
 }

@@ -14,13 +14,13 @@ const (
 	widthMost  = 2.0  // and 1/widthMost: bounds
 )
 
-// widths are factors of the errors, one for each of m's probes: adaptive conformal inference (Gibbs and Candès, NeurIPS 2021) on
+// widths are factors of the errors, one for each of the probes: adaptive conformal inference (Gibbs and Candès, NeurIPS 2021) on
 // the width. The forecasts are gone through in the order of time, each with the band of those before it, multiplied; where an
 // outcome lies outside of it the factor grows, else it shrinks, so that in the long run one of ten does.
-func (r *residuals) widths(unrest []float64, m *mixture) []float64 {
+func (r *residuals) widths(unrest []float64, probes []int) []float64 {
 	power := r.unrestPower(unrest)
-	logs, out := make([]float64, len(m.probes)), make([]float64, len(m.probes))
-	for i, h := range m.probes {
+	logs, out := make([]float64, len(probes)), make([]float64, len(probes))
+	for i, h := range probes {
 		sorted := make([]float64, 0, len(r.paths))
 		for k, path := range r.paths {
 			e := path[h] / math.Pow(unrest[k]+unrestFloor, power)
@@ -40,7 +40,7 @@ func (r *residuals) widths(unrest []float64, m *mixture) []float64 {
 		}
 	}
 	for i := range out {
-		from, to := m.around(i)
+		from, to := around(probes, i)
 		out[i] = math.Exp(stat.Mean(logs[from:to], nil))
 	}
 	return out

@@ -57,7 +57,7 @@ func TestWidthsFollowTheErrors(t *testing.T) {
 			})
 			m := &mixture{steps: steps, probes: probes(nil, steps)}
 			before := outside(r, rng, 0.1*c.last)
-			r.widen(m.probes, r.widths(unrest, m))
+			r.widen(m.probes, r.widths(unrest, m.probes))
 			after := outside(r, rng, 0.1*c.last)
 			t.Logf("outside of the band without widths %.3f, with them %.3f", before, after)
 			if c.last >= 1 && before < c.plain || c.last < 1 && before > c.plain {
@@ -74,7 +74,7 @@ func TestWidthsFollowTheErrors(t *testing.T) {
 func TestWidthsOfFewForecasts(t *testing.T) {
 	for n := range widthFirst {
 		r, unrest := followed(rand.New(rand.NewPCG(1, 1)), n, 4, func(int) float64 { return 0.1 })
-		for _, w := range r.widths(unrest, &mixture{steps: 4, probes: probes(nil, 4)}) {
+		for _, w := range r.widths(unrest, probes(nil, 4)) {
 			if w != 1 {
 				t.Fatalf("after %d forecasts errors are multiplied by %v", n, w)
 			}

@@ -54,16 +54,16 @@ type window struct {
 	around         int        // SparseTSF: a point is the mean of so many bins on either side of it, and its own
 	ridge          float64    // the strength chosen
 	coefficients   *mat.Dense // features × columns
-	residuals      *residuals // out of sample
-	quantiles      [][]float64
-	scenarios      [][]float64
+	quantiles      [][]float64 // of its errors out of sample, at spreadLevels: the rows of its file
+	calibration    *calibration
 }
 
 // TrainWindow fits a linear map from the last bins to those that follow, in
 // units of the window's mean, so that a stream that grows is one problem. The fit
 // is the closed form of ridge regression and not gradient descent as published.
 // Its strength is the one with the least Σ|error| on the last fifth of the
-// origins, whose errors make the band; then everything is fitted again.
+// origins, whose errors make the first band; then everything is fitted again. Later the band follows what
+// comes of its forecasts: see calibrate.go.
 //
 // It is deterministic. Examples with an unknown outcome, or of whose window fewer
 // than half were measured, are left out.
@@ -89,12 +89,14 @@ func trainWindow(history Series, o WindowOptions) (*window, error) {
 	}
 	history = history.mended(season)
 	w := &window{kind: o.Kind, step: history.Step, input: o.Input, horizon: o.Horizon, season: season}
+	w.calibration = &calibration{season: season, trained: history.End(), replays: replaysMost}
 	if w.input == 0 {
 		w.input = w.usualInput(len(history.Values))
 	}
 	if err := w.checkInput(who); err != nil {
 		return nil, err
 	}
+	w.calibration.input = w.input
 	reach := w.rows() * w.columns()
 	if need := w.input + reach + minOrigins*4; len(history.Values) < need {
 		return nil, shortHistory(who, history, need, fmt.Sprintf("an input of %d bins, the horizon of %d, and something to learn from", w.input, w.horizon))
@@ -280,18 +282,19 @@ func (w *window) learn(y []float64, train, held, all []int) bool {
 	w.around, w.ridge = best.around, best.ridge
 	_, truth, units := w.examples(y, held)
 	rows := w.rows()
-	w.residuals = newResiduals(w.horizon, scaleFloor*max(meanKnown(y), math.SmallestNonzeroFloat64), len(held))
+	errors := newResiduals(w.horizon, scaleFloor*max(meanKnown(y), math.SmallestNonzeroFloat64), len(held))
 	for i, o := range held {
-		w.residuals.begin()
+		errors.begin()
 		for h := range w.horizon {
 			row, column := i*rows+h%rows, h/rows
 			mean := y[o+h] + units[i]*(best.said.At(row, column)-truth.At(row, column))
-			w.residuals.add(h, y[o+h], max(mean, 0))
+			errors.add(h, y[o+h], max(mean, 0))
 		}
 	}
-	w.quantiles = w.residuals.quantiles(spreadLevels)
-	w.scenarios = w.residuals.scenarios(w.quantiles[slices.Index(spreadLevels, 0.5)])
-	w.residuals.at, w.residuals.paths = nil, nil
+	w.quantiles = errors.quantiles(spreadLevels)
+	for _, k := range spread(0, len(held)-1, maxFollowed) {
+		w.calibration.before = append(w.calibration.before, errors.paths[k])
+	}
 	x, outcomes, _ := w.examples(y, all)
 	gram, rhs := normal(x, outcomes)
 	w.coefficients = ridgeSolve(gram, rhs, best.ridge)
@@ -358,6 +361,9 @@ func ridgeSolve(gram *mat.SymDense, rhs *mat.Dense, ridge float64) *mat.Dense {
 
 func (w *window) Name() string { return w.kind }
 
+// TrainedUntil is the end of the history that it has seen.
+func (w *window) TrainedUntil() time.Time { return w.calibration.trained }
+
 // Forecast implements [Forecaster]. Besides what that says it is an error to ask
 // for more steps than it was trained for, and to bring a history of another step.
 func (w *window) Forecast(history Series, steps int) (Forecast, error) {
@@ -372,22 +378,35 @@ func (w *window) Forecast(history Series, steps int) (Forecast, error) {
 	case len(history.Values) < w.input:
 		return Forecast{}, shortHistory(w.kind, history, w.input, "the model's input")
 	}
-	x, _, err := inputWindow(history.mended(w.season).Values, w.input, w.season)
+	history = history.mended(w.season)
+	x, _, err := inputWindow(history.Values, w.input, w.season)
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", w.kind, err)
 	}
+	f := Forecast{At: history.End(), Step: history.Step, Mean: w.mean(x, steps), Source: w.kind}
+	w.calibration.spread(&f, history, shape{mean: f.Mean}, nil, func(past Series) (shape, error) {
+		x, _, err := inputWindow(past.Values, w.input, w.season)
+		if err != nil {
+			return shape{}, err
+		}
+		return shape{mean: w.mean(x, steps)}, nil
+	})
+	return f, nil
+}
+
+// mean is what follows the window x.
+func (w *window) mean(x []float64, steps int) []float64 {
 	rows, k := w.rows(), w.features()
 	features := make([]float64, rows*k)
 	base, unit := w.fill(x, features)
-	f := Forecast{At: history.End(), Step: history.Step, Mean: make([]float64, steps), Source: w.kind}
+	out := make([]float64, steps)
 	used := w.coefficients.Slice(0, k, 0, (steps+rows-1)/rows).T()
 	for row := range min(rows, steps) {
 		var said mat.VecDense
 		said.MulVec(used, mat.NewVecDense(k, features[row*k:(row+1)*k]))
 		for h := row; h < steps; h += rows {
-			f.Mean[h] = max(0, base+unit*said.AtVec(h/rows))
+			out[h] = max(0, base+unit*said.AtVec(h/rows))
 		}
 	}
-	w.residuals.put(&f, w.quantiles, w.scenarios)
-	return f, nil
+	return out
 }

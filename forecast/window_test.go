@@ -121,8 +121,8 @@ func TestEnsembleIsTheMeanOfItsMembers(t *testing.T) {
 	near(t, "mean", got.Mean, half(x.Mean, y.Mean), 1e-12)
 	near(t, "upper", got.Upper, half(x.Upper, y.Upper), 1e-12)
 	near(t, "95 %", got.quantile(0.95), half(x.quantile(0.95), y.quantile(0.95)), 1e-12)
-	if len(got.Scenarios) != maxScenarios {
-		t.Errorf("%d scenarios, want %d", len(got.Scenarios), maxScenarios)
+	if len(got.Scenarios) != maxScenarios || got.Outcomes != min(x.Outcomes, y.Outcomes) || !got.Calibrated() {
+		t.Errorf("%d scenarios, want %d, made from %d outcomes", len(got.Scenarios), maxScenarios, got.Outcomes)
 	}
 	// A member without levels leaves the band; one that fails leaves itself out.
 	if got := forecastOf(t, NewEnsemble(b, fixed{mean: 12, lower: 10, upper: 15}), s, 3); len(got.Levels) != 0 {

@@ -96,11 +96,11 @@ func (a *app) hindsight(ctx context.Context, name string, o hindsight.Options) (
 // reviewText is a comparison for people.
 func reviewText(name string, r hindsight.Review, since time.Duration, width int) string {
 	var out strings.Builder
-	trust := "trusted"
-	if !r.Trusted {
-		trust = "not trusted: " + r.Reason
+	trust := ""
+	if r.Trusted {
+		trust = ", trusted"
 	}
-	fmt.Fprintf(&out, "job %q, the last %s in bins of %s; the newest forecast is by %s, %s\n\n", name, job.Length(since), job.Length(r.Step), r.Source, trust)
+	fmt.Fprintf(&out, "job %q, the last %s in bins of %s; the newest forecast is by %s%s%s; %s\n\n", name, job.Length(since), job.Length(r.Step), r.Source, trust, trustWords(r.Next), bandsWords(r.Next))
 	leads := table{columns: []column{{"AHEAD", 9}, {"BINS", 1}, {"WAPE", 9}, {"BIAS", 5}, {"IN 90 %", 9}}}
 	for _, l := range r.Leads {
 		bias := unknownFigure

@@ -107,23 +107,24 @@ type measured struct {
 	MAE        *float64 `json:"mae"`
 	Bias       *float64 `json:"bias"`
 	Coverage   *float64 `json:"coverage_80"`
+	Coverage90 *float64 `json:"coverage90"`
 	Origins    int      `json:"origins"`
 }
 
 func measure(name string, origins int, e forecast.Errors) measured {
-	return measured{Forecaster: name, Bins: e.Bins, WAPE: figure(e.WAPE), MAPE: figure(e.MAPE), MAE: figure(e.MAE), Bias: figure(e.Bias), Coverage: figure(e.Coverage), Origins: origins}
+	return measured{Forecaster: name, Bins: e.Bins, WAPE: figure(e.WAPE), MAPE: figure(e.MAPE), MAE: figure(e.MAE), Bias: figure(e.Bias), Coverage: figure(e.Coverage), Coverage90: figure(e.Coverage90), Origins: origins}
 }
 
 func writeMeasured(w io.Writer, rows []measured) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "FORECASTER\tERROR\tMAPE\tBIAS\tIN BAND\tFORECASTS")
+	fmt.Fprintln(t, "FORECASTER\tERROR\tMAPE\tBIAS\tIN 80 %\tIN 90 %\tFORECASTS")
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\n", r.Forecaster, percent(r.WAPE), percent(r.MAPE), percent(r.Bias), percent(r.Coverage), r.Origins)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", r.Forecaster, percent(r.WAPE), percent(r.MAPE), percent(r.Bias), percent(r.Coverage), percent(r.Coverage90), r.Origins)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "ERROR is Σ|actual − forecast| / Σ actual; IN BAND should be 80 %.")
+	fmt.Fprintln(w, "ERROR is Σ|actual − forecast| / Σ actual; IN 80 % and IN 90 % are how much of what came the bands of these held.")
 	return nil
 }
 

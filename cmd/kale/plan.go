@@ -15,6 +15,7 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/hindsight"
 	"github.com/kale-sched/kale/core/job"
 )
 
@@ -30,6 +31,8 @@ func planCommand(a *app) *cobra.Command {
 		Use: "plan JOB.hcl [JOB.hcl …]", Short: "What would be decided now, and where it would run",
 		Long: `Reads the arrival history from the brokers, forecasts, decides once with the code that kale run uses, and asks the backend
 where the result would go, and whether there is room for workers.min and workers.max. It starts nothing and writes nothing.
+It says which forecaster is in use, why, and whether it is trusted, as kale status does; which events and holidays are near; and how much of what came in the
+last day its band of 90 % held (kale forecast show).
 Beside a scheduler that runs it decides as that would, with what it has learnt and the orders that it was given; else with what
 the last one left, and says where that is damaged.
 
@@ -62,6 +65,7 @@ type planned struct {
 	Running    []string    `json:"running,omitzero"`            // nil: not known
 	NotRunning []notRuns   `json:"not_running,omitempty"`       // what is there and does not run: it waits for a place, starts, or is not heard of
 	Unlisted   string      `json:"processes_unknown,omitempty"` // why Running may not be all
+	Forecast   *foreseen   `json:"forecast,omitempty"`          // nil: none was made
 	Damaged    string      `json:"state_damaged,omitempty"`     // what is wrong with the scheduler's state, and what helps
 	Placements []placement `json:"placements"`
 	Unplaced   string      `json:"placements_unknown,omitempty"` // why it is not known where what does not run would
@@ -129,7 +133,11 @@ func (a *app) plan(ctx context.Context, args []string, f planFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.showPlans(jobs, topics, ps, f)
+	past := make([][]hindsight.Lead, len(jobs))
+	for i, l := range jobs {
+		past[i] = a.pastForecasts(ctx, l)
+	}
+	return a.showPlans(jobs, topics, ps, past)
 }
 
 // loadPlanned reads the jobs and their pool, and asks around (inspect).
@@ -176,11 +184,11 @@ func closeBackends(all []core.Options) (err error) {
 }
 
 // showPlans prints one plan, or several: as JSON an array.
-func (a *app) showPlans(jobs []*loaded, topics []job.TopicInfo, ps []*core.Preview, f planFlags) error {
+func (a *app) showPlans(jobs []*loaded, topics []job.TopicInfo, ps []*core.Preview, past [][]hindsight.Lead) error {
 	var out []planned
 	for i, l := range jobs {
 		a.warnUnknown(l, ps[i])
-		out = append(out, newPlanned(l, topics[i], ps[i]))
+		out = append(out, newPlanned(l, topics[i], ps[i], past[i]))
 	}
 	switch {
 	case a.asJSON && len(out) == 1:
@@ -231,10 +239,11 @@ func (a *app) warnUnknown(l *loaded, p *core.Preview) {
 	}
 }
 
-func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview) planned {
+func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview, past []hindsight.Lead) planned {
 	out := planned{
 		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Unheard: p.Unheard, Gone: p.Gone, Ended: p.Ended, Unlisted: p.Unlisted, Damaged: p.Damaged, Placements: []placement{},
 		Unplaced: p.Unplaced, Shortage: p.Report.Shortage, Record: p.Record,
+		Forecast: newForeseen(l, p.Record.Observation.Now, p.Record.Observation.Forecast, past),
 	}
 	if topic.Err != nil {
 		out.NotAsked = fmt.Sprintf("the brokers (%s): partitions, arrivals and lag are unknown", strings.TrimRight(topic.Err.Error(), "."))
@@ -274,6 +283,7 @@ func writePlanned(w io.Writer, p planned) error {
 			fmt.Fprintf(w, "lag      unknown: %s\n", p.LagUnknown)
 		}
 	}
+	writeForeseen(w, p)
 	if p.Pool != nil {
 		fmt.Fprintf(w, "pool     %s\n", p.Pool)
 	}

@@ -10,7 +10,10 @@ import (
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/hindsight"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/forecast"
 )
 
 // Of each process that would be started it is said whether there is room for it, also where the backend does not know yet where it will run.
@@ -41,7 +44,7 @@ func TestPlanSaysWhereThereIsRoom(t *testing.T) {
 func TestPlanTellsWhatComesFirst(t *testing.T) {
 	const words = "1 other job waits in partition main and may come first"
 	report := backend.Report{Placements: []backend.Placement{{ID: backend.ID{Role: "worker", Generation: 1}, Fits: true, Node: "n1", Devices: []string{"n1/0"}, Reason: words}}}
-	p := newPlanned(&loaded{Job: &job.Job{Name: "ctr"}}, job.TopicInfo{Partitions: 3}, &core.Preview{Report: report})
+	p := newPlanned(&loaded{Job: &job.Job{Name: "ctr"}}, job.TopicInfo{Partitions: 3}, &core.Preview{Report: report}, nil)
 	raw, err := json.Marshal(p.Placements)
 	if want := `[{"id":"worker-0-g1","fits":true,"node":"n1","devices":["n1/0"],"reason":"` + words + `"}]`; err != nil || string(raw) != want {
 		t.Errorf("placements are %s, %v; want %s", raw, err, want)
@@ -59,7 +62,7 @@ func TestPlanTellsWhatDoesNotRun(t *testing.T) {
 		{ID: backend.ID{Role: "worker", Rank: 1, Generation: 1}, State: backend.StatePending},
 		{ID: backend.ID{Role: "worker", Rank: 2, Generation: 1}, State: backend.StateFailed},
 		{ID: backend.ID{Role: "worker", Rank: 3, Generation: 1}, State: backend.StateStopping, Reason: "released, forced"},
-	}})
+	}}, nil)
 	var out strings.Builder
 	if err := writePlanned(&out, p); err != nil {
 		t.Fatal(err)
@@ -113,12 +116,58 @@ func TestPlanWithoutACluster(t *testing.T) {
 
 // Of a job whose stop was interrupted a plan says that, as kale status does.
 func TestPlanTellsThatAStopWasInterrupted(t *testing.T) {
-	p := newPlanned(&loaded{Job: &job.Job{Name: "ctr"}}, job.TopicInfo{Partitions: 3}, &core.Preview{Gone: true, Ended: "its stop was interrupted"})
+	p := newPlanned(&loaded{Job: &job.Job{Name: "ctr"}}, job.TopicInfo{Partitions: 3}, &core.Preview{Gone: true, Ended: "its stop was interrupted"}, nil)
 	var out strings.Builder
 	if err := writePlanned(&out, p); err != nil {
 		t.Fatal(err)
 	}
 	if want := "gone     its stop was interrupted, and nothing of it runs any more: kale run takes it up again\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q is not in\n%s", want, out.String())
+	}
+}
+
+// A plan says, in the words of kale status, who forecasts and why, whether that is trusted and its bands are calibrated, what of the horizon is an event, and how the
+// forecasts of the last day came out.
+func TestPlanTellsOfItsForecast(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC)
+	f := plan.Forecast{At: now.Add(-30 * time.Second), Step: time.Minute, Mean: plan.Values{900, 950}, Lower: plan.Values{800, 820}, Upper: plan.Values{1000, 1100}, Source: "seasonal",
+		Trusted: true, Reason: "seasonal instead of onnx:linear: its recent error is 30.0 % over 120 bins, and that of seasonal is 8.1 %; the recent error of seasonal is 8.1 % over 120 bins", Calibrated: true, Outcomes: 231}
+	j := &job.Job{Name: "ctr"}
+	j.Forecast.Events = []job.Event{{Name: "sale", From: now, To: now.Add(time.Hour), Uplift: 2}, {Name: "later", From: now.Add(72 * time.Hour), To: now.Add(80 * time.Hour), Uplift: 3}}
+	wape, in := 0.08, 0.91
+	past := []hindsight.Lead{{Lead: time.Minute, Bins: 230, WAPE: &wape, In90: &in}, {Lead: time.Hour}}
+	show := func(f plan.Forecast) (planned, string) {
+		p := newPlanned(&loaded{Job: j}, job.TopicInfo{Partitions: 3}, &core.Preview{Record: core.Record{Observation: plan.Observation{Now: now, Forecast: f}}}, past)
+		var out strings.Builder
+		if err := writePlanned(&out, p); err != nil {
+			t.Fatal(err)
+		}
+		return p, out.String()
+	}
+	p, text := show(f)
+	for _, want := range []string{
+		"forecast 900 records/s for now (800 to 1,000), by seasonal; " + f.Reason + "; bands calibrated on 231 past outcomes\n",
+		"calendar " + core.OccasionWords(forecast.Occasion{Name: "sale", From: now, To: now.Add(time.Hour), Declared: 2}, now) + "\n",
+		"held     in the band of 90 % came, in the last 24h, 91.0 % of 230 bins, 1m ahead\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is not in\n%s", want, text)
+		}
+	}
+	raw, err := json.Marshal(p.Forecast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"source":"seasonal","trusted":true,"reason":"seasonal instead of onnx:linear`, `"calibrated":true,"outcomes":231,"events":[{"name":"sale","from":"2026-03-01T12:00:30Z","to":"2026-03-01T13:00:30Z","declared":2}]`, `"bins":230,"wape":0.08,"bias":null,"coverage90":0.91`} {
+		if !strings.Contains(string(raw), want) || strings.Contains(string(raw), "later") || len(p.Forecast.Past) != 1 {
+			t.Errorf("%s is not in %s", want, raw)
+		}
+	}
+	f.Trusted, f.Calibrated, f.Outcomes, f.Reason = false, false, 7, "seasonal has been scored on 3 forecast bins so far; 120 are needed; sale counts ×2"
+	if _, text = show(f); !strings.Contains(text, ", by seasonal, not trusted: "+f.Reason+"; bands not calibrated: 7 past outcomes of 19 at every horizon\n") {
+		t.Errorf("it prints\n%s", text)
+	}
+	if p, text = show(plan.Forecast{}); p.Forecast != nil || strings.Contains(text, "forecast ") {
+		t.Errorf("without a forecast it prints\n%s", text)
 	}
 }

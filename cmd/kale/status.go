@@ -49,7 +49,7 @@ records per second. What is not known is left out, and what is 0 is known to be.
   sample                  what was seen last: rate (arrivals), trained (both records/s), lag_s and lag_records, lag_unknown (why they are not known), capacity (of the workers that run), target, running, pending, draining, held (workers), busy (0 to 1), forecast, unknown (why something is not known)
   decision, last_change   the last decision and the last that scaled (of one that is observed only: the last that differed from the one before), with all that they were made from: see kale explain
   rescale, last_rescale   the change of workers under way and the last that ended; rollbacks, server_renewal, waits_for likewise
-  forecast, history       what is expected from now on, and the arrivals that it was made from
+  forecast, history       what is expected from now on, and the arrivals that it was made from; calibrated says that its bands rest on 19 or more past outcomes at each horizon (outcomes: how many), that it was scored, and that measurements are recent
   workers, servers        one object for each process
   trained_records, auc    since the job began; dead_records, lost_offsets: what could not be trained; cut_off_offsets: trained before the end of the log was cut off, what it has there now is not
   totals_past             the totals are those of when its chief was heard last; snapshot_records: what its snapshots have, where that is less; most_records (in totals): what it had before it was restored with less
@@ -292,11 +292,7 @@ func writeStatus(w io.Writer, v *core.View, width int) error {
 	default:
 		row("rate", "%s, %s are trained", arriving(s), number(*s.Trained))
 	}
-	if f := s.Forecast; f != nil {
-		row("forecast", "%s records/s for now (%s to %s), by %s%s", number(f.Mean), number(f.Lower), number(f.Upper), v.Forecast.Source, distrust(v))
-	} else {
-		row("forecast", "none%s", distrust(v))
-	}
+	row("forecast", "%s", forecastWords(s.Forecast, v.Forecast))
 	for _, text := range v.Calendar {
 		row("calendar", "%s", text)
 	}
@@ -470,19 +466,6 @@ func repairing(s core.Sample) string {
 func emulated(v *core.View) string {
 	if v.Emulated {
 		return " (emulated accelerator)"
-	}
-	return ""
-}
-
-func distrust(v *core.View) string {
-	f := v.Forecast
-	switch {
-	case !f.Trusted && f.Reason != "":
-		return ", not trusted: " + f.Reason
-	case !f.Trusted:
-		return ", not trusted"
-	case f.Reason != "":
-		return "; " + f.Reason
 	}
 	return ""
 }

@@ -47,7 +47,7 @@ func TestWriteStatus(t *testing.T) {
 		Job: "ctr", State: core.StateRunning, Waits: "worker-2-g1 to join", Mode: "live", Now: now, Started: now.Add(-time.Hour), MaxLag: 20 * time.Minute, Min: 1, Max: 6, Model: "async θ=(0.00125, 0, 0)", ModelBasis: plan.Basis{Prior: "a profile on one T4"},
 		Sample: core.Sample{Rate: &rate, Trained: new(790.), Lag: &lag, LagRecords: new(int64(1234)), Target: 3, Running: new(2), Pending: new(1), Capacity: new(1600.), Busy: new(0.84),
 			Forecast: &core.Band{Mean: 900, Lower: 850, Upper: 950}},
-		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)), AUC: &auc, Dead: new(uint64(2)), Lost: new(uint64), Emulated: true,
+		Forecast: plan.Forecast{Source: "seasonal", Trusted: true, Calibrated: true, Outcomes: 231}, Trained: new(uint64(123456)), AUC: &auc, Dead: new(uint64(2)), Lost: new(uint64), Emulated: true,
 		Workers: []core.WorkerView{{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: []int32{0, 1, 2}, Rate: new(400.), Busy: new(0.8), Queue: new(int64), Node: "a"}},
 		Servers: []core.ServerView{{ID: "ps-0-g1", Backend: "running", Up: new(true), Rows: new(uint64(5000)), LastSnapshot: now.Add(-9 * time.Second)},
 			{ID: "ps-0-g2", Backend: "starting", Beside: true, Reason: "it holds its place until the generation before it has ended"},
@@ -119,7 +119,7 @@ func TestWidths(t *testing.T) {
 		ModelBasis: plan.Basis{Prior: "a profile on one T4"},
 		Sample: core.Sample{Rate: &rate, Trained: new(790.), Lag: &lag, LagRecords: new(int64(1234)), Target: 3, Running: new(2), Pending: new(1), Capacity: new(1600.), Busy: new(0.84),
 			Forecast: &core.Band{Mean: 900, Lower: 850, Upper: 950}},
-		Forecast: plan.Forecast{Source: "seasonal", Trusted: true}, Trained: new(uint64(123456)),
+		Forecast: plan.Forecast{Source: "seasonal", Trusted: true, Calibrated: true, Outcomes: 231}, Trained: new(uint64(123456)),
 		Decision: &core.Record{Decision: plan.Decision{At: now, Kind: plan.KindOut, Current: 2, Target: 3, Reason: why}},
 		Workers: []core.WorkerView{
 			{ID: "worker-0-g1", Backend: "running", Member: "ready", Partitions: many, Rate: new(400.), Busy: new(0.8), Queue: new(int64(1210)), Node: "gpu-node-12", Devices: []string{"GPU-5", "GPU-6"}},

@@ -31,13 +31,14 @@ type Forecast struct {
 	Beyond *Forecast `json:"beyond,omitempty"`
 	// Source names the forecaster.
 	Source string `json:"source,omitempty"`
-	// Trusted is the gate's verdict, and Reason its words when it is false.
+	// Trusted is the gate's verdict, and Reason its words for it.
 	Trusted bool   `json:"trusted"`
 	Reason  string `json:"reason,omitempty"`
-	// Calibrated tells that the forecaster was scored, on measurements that are
-	// recent: quantiles and scenarios then say how large its errors are, even where
-	// these are too large for Trusted.
+	// Calibrated tells that the bands were made from forecast.CalibratedOutcomes or more past outcomes at each horizon, that the forecaster in use
+	// was scored, and that measurements are recent: quantiles and scenarios then say how large its errors are, even where
+	// these are too large for Trusted. Outcomes is how many there were, at the horizon with the fewest.
 	Calibrated bool `json:"calibrated,omitempty"`
+	Outcomes   int  `json:"outcomes,omitempty"`
 }
 
 // Band is the forecast without quantiles, scenarios and what lies beyond: what a chart needs.
