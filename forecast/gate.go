@@ -22,8 +22,8 @@ type GateOptions struct {
 	// default.
 	Hold time.Duration
 	// MaxWAPE is the error above which the forecaster in use is not trusted, until it is known what
-	// is usual for it; 0.35 by default. Then the limit is twice what is usual, within 0.15 and twice
-	// MaxWAPE. Trust returns below four fifths of the limit.
+	// is usual for it; 0.35 by default. Then the limit is five times what is usual, within 0.15 and MaxWAPE,
+	// or twice what is usual where that is more, up to twice MaxWAPE. Trust returns below four fifths of the limit.
 	MaxWAPE float64
 	// MinBins is how many forecast bins must have been scored before a score counts;
 	// two horizons by default.
