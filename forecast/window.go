@@ -50,10 +50,10 @@ type window struct {
 	kind           string
 	step           time.Duration
 	input, horizon int
-	season         int        // bins
-	around         int        // SparseTSF: a point is the mean of so many bins on either side of it, and its own
-	ridge          float64    // the strength chosen
-	coefficients   *mat.Dense // features × columns
+	season         int         // bins
+	around         int         // SparseTSF: a point is the mean of so many bins on either side of it, and its own
+	ridge          float64     // the strength chosen
+	coefficients   *mat.Dense  // features × columns
 	quantiles      [][]float64 // of its errors out of sample, at spreadLevels: the rows of its file
 	calibration    *calibration
 }
