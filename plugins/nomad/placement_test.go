@@ -27,7 +27,7 @@ func TestPlacementByTheBlock(t *testing.T) {
 		},
 		{name: "a device by its model", block: "  device = \"nvidia/gpu/FAKE\"\n  constraint {\n    attribute = \"node.unique.name\"\n    value = \"n1\"\n  }\n", node: "n1"},
 		{name: "a device that no node has", block: "  device = \"amd/gpu\"\n", reason: "needs 1 GPU, 0 free; constraint: missing devices on 2 of 2 nodes"},
-		{name: "another datacenter", block: "  datacenters = [\"elsewhere\"]\n", reason: "needs 1 GPU, 4 free; no node is in its datacenters and node pool, ready and eligible"},
+		{name: "another datacenter", block: "  datacenters = [\"elsewhere\"]\n", reason: "needs 1 GPU, 0 free; no node is in its datacenters and node pool, ready and eligible"},
 		{name: "a node pool that is not there", block: "  node_pool = \"elsewhere\"\n", refused: backend.Blocked, reason: "name a node pool that exists"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
