@@ -386,7 +386,7 @@ func TestUsageErrors(t *testing.T) {
 		{"forecast eval", "JOB.hcl or -trace is missing"},
 		{"forecast eval a.hcl -trace x.csv", "two histories"},
 		{"forecast eval -trace kafka://b:9092", "want kafka://BROKER[,BROKER]/TOPIC"},
-		{"forecast eval -trace x.csv -origins -1", "want 0 or more moments"},
+		{"forecast eval -trace x.csv -origins -1", "want 1 moment or more"},
 		{"forecast eval -trace x.csv -only ETTh1/96", "-only and -input are of -table"},
 		{"forecast eval -table ett -trace x.csv", "-table has files of its own"},
 		{"forecast eval -table ett -only ETTh9/96", "want one of ETTh1 and ETTm2"},
