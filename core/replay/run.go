@@ -8,6 +8,7 @@ import (
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/estimator"
+	"github.com/kale-sched/kale/forecast"
 )
 
 // decider says how many workers are wanted: a policy, or the oracle's plan.
@@ -318,6 +319,8 @@ type policyDecider struct {
 	needs   plan.Needs
 	model   estimator.Model
 	log     *[]plan.Decision // nil: not kept
+
+	calibrator *forecast.Calibrator // of forecasts that the world spoils
 }
 
 func (p *policyDecider) decide(r *run) (int, bool) {
@@ -336,7 +339,7 @@ func (p *policyDecider) observe(r *run) plan.Observation {
 	past.Values = past.Values[:r.part.First+bin]
 	training := r.training()
 	v := core.Sight{
-		Now: r.clock(now), History: past, Forecast: r.spoil(p.forecast(bin)),
+		Now: r.clock(now), History: past, Forecast: p.spoiled(r, bin, p.forecast(bin)),
 		BacklogRecords: int64(r.q.backlog()), Lag: seconds(r.q.lag()), LagKnown: true,
 		Target: r.target, Workers: plan.Workers{Running: training}, Model: p.model,
 		Gaps: r.gaps, Joins: r.joins, Limits: plan.Limits{Min: r.j.Workers.Min, Max: r.j.Workers.Max},
@@ -363,16 +366,4 @@ func (p *policyDecider) forecast(bin int) plan.Forecast {
 		return p.foresee(bin)
 	}
 	return p.outlook[bin].unpack(p.needs)
-}
-
-// spoil is a forecast with the errors that the world puts into it.
-func (r *run) spoil(f plan.Forecast) plan.Forecast {
-	if r.w.ForecastBias == 0 && r.w.ForecastNoise == 0 {
-		return f
-	}
-	factor := 1 + r.w.ForecastBias
-	if r.w.ForecastNoise > 0 {
-		factor *= math.Exp(r.w.ForecastNoise * r.chance.normal(drawForecast, r.minute(r.q.t)/30))
-	}
-	return times(f, factor)
 }

@@ -31,7 +31,8 @@ type World struct {
 	LossesPerDay float64
 	Return       Between
 	// ForecastBias and ForecastNoise spoil the forecasts: all of them by the share ForecastBias (0.1: too high by a tenth), and each half hour's by a factor
-	// whose logarithm has the standard deviation ForecastNoise.
+	// whose logarithm has the standard deviation ForecastNoise. The bands, quantiles and scenarios are those of a forecaster that makes such errors: what came of the forecasts before makes
+	// them; until enough did, some hours, they are the unspoilt ones times the same factor, and are not called calibrated.
 	ForecastBias, ForecastNoise float64
 }
 
