@@ -214,28 +214,21 @@ func (c Calendar) Occasions(from, to time.Time) (out []Occasion) {
 			zone = time.UTC
 		}
 		y, m, d := from.In(zone).Date()
-		years := map[int]map[holidays.Date]holidays.Day{}
+		table := c.Holidays.Table()
 		for k := range mostOccasionDays {
 			begin := time.Date(y, m, d+k, 0, 0, 0, 0, zone)
 			if !begin.Before(to) {
 				break
 			}
-			date := holidays.DateOf(begin)
-			if years[date.Year] == nil {
-				years[date.Year] = c.Holidays.Year(date.Year)
-			}
-			h, ok := years[date.Year][date]
+			h, ok := table.Day(holidays.DateOf(begin))
 			if !ok {
 				continue
 			}
 			o := Occasion{Name: h.Name, From: begin, To: time.Date(y, m, d+k+1, 0, 0, 0, 0, zone), Holiday: true}
-			switch {
-			case h.Uplift != nil:
+			if h.Uplift != nil {
 				o.Declared = *h.Uplift
-			case h.Like != nil:
-				o.Like = h.Like.String()
-			default:
-				o.Like = time.Sunday.String()
+			} else {
+				o.Like = h.Weekday().String()
 			}
 			if n := len(out); n > 0 && out[n-1].Holiday && out[n-1].Name == o.Name && out[n-1].To.Equal(o.From) {
 				out[n-1].To = o.To // a stretch of days

@@ -81,11 +81,7 @@ func (e *episode) measure(factors []float64, upTo int) {
 	}
 	declared := slices.Clone(factors[e.from:upTo])
 	set := func(i int, strength float64) {
-		f := math.Exp(strength * math.Log(max(declared[i-e.from], leastFactor)))
-		if f <= leastFactor*1.5 {
-			f = 0
-		}
-		factors[i] = f
+		factors[i] = factorOf(declared[i-e.from], strength)
 	}
 	last, since := 1.0, e.from // since when the same events have been on
 	for from := e.from; from < e.to; {
@@ -110,6 +106,15 @@ func (e *episode) measure(factors []float64, upTo int) {
 	for i := e.to; i < upTo && e.history.At(i).Before(until); i++ { // of what begins later nothing has been seen
 		set(i, last)
 	}
+}
+
+// factorOf is by what an event of an uplift multiplies when it comes at a strength; 0 where about nothing is left.
+func factorOf(uplift, strength float64) float64 {
+	f := math.Exp(strength * math.Log(max(uplift, leastFactor)))
+	if f <= leastFactor*1.5 {
+		return 0
+	}
+	return f
 }
 
 // underWay is until when the events of a moment go on.
@@ -216,7 +221,7 @@ func (e *episode) lags() (out []int) {
 	return out
 }
 
-// median is that of values, which it sorts.
+// median is that of values in any order, NaN of none.
 func median(values []float64) float64 {
 	values = slices.Sorted(slices.Values(values))
 	n := len(values)
@@ -280,11 +285,8 @@ func (c Calendar) Outcomes(history Series) (out []EventOutcome) {
 			continue
 		}
 		o := EventOutcome{Event: e, Bins: len(strengths), Strength: median(strengths), Over: !history.End().Before(e.To)}
-		o.Measured = math.Exp(o.Strength * math.Log(max(e.Uplift, leastFactor)))
+		o.Measured = factorOf(e.Uplift, o.Strength)
 		o.Sure = o.Bins >= sureBins || o.Over && o.Bins >= eventMinBins
-		if o.Measured <= leastFactor*1.5 {
-			o.Measured = 0
-		}
 		out = append(out, o)
 	}
 	return out

@@ -140,39 +140,26 @@ func runsAbove(y []float64, limit float64) (runs []faultRun, known int) {
 
 // withoutFaults is the history with its faults unknown, by which forecasts are scored. It shares Values where there are none.
 func (s Series) withoutFaults(season int) Series {
-	return s.replaced(s.Faults(season), func([]float64, int) float64 { return math.NaN() })
+	return s.without(s.Faults(season))
 }
 
 // mended is the history that every forecaster learns from and goes by: a fault lies on the straight line between its neighbours, and one in the last bin
 // goes on from the bin before as that did a season earlier. What is a season old alone would be of that day's level. It shares Values where there are no faults.
 func (s Series) mended(season int) Series {
 	faults := s.Faults(season)
-	out := s.replaced(faults, func([]float64, int) float64 { return math.NaN() })
-	if n := len(faults); n > 0 && faults[n-1] == len(s.Values)-1 {
+	if len(faults) == 0 {
+		return s
+	}
+	out := s.without(faults)
+	if n := len(faults); faults[n-1] == len(s.Values)-1 {
 		out.Values[len(s.Values)-1] = continued(out.Values[:len(s.Values)-1], season)
 	}
-	return out.replaced(faults, func(y []float64, i int) float64 {
-		if y[i] == y[i] {
-			return y[i]
-		}
-		// Faults come in order of time: what is before is mended.
-		before, after := i-1, i+1
-		for before >= 0 && y[before] != y[before] {
-			before--
-		}
-		for after < len(y) && y[after] != y[after] {
-			after++
-		}
-		switch {
-		case before < 0 && after == len(y):
-			return math.NaN()
-		case before < 0:
-			return y[after]
-		case after == len(y):
-			return y[before]
-		}
-		return y[before] + (y[after]-y[before])*float64(i-before)/float64(after-before)
-	})
+	lines := slices.Clone(out.Values)
+	fillGaps(lines)
+	for _, i := range faults {
+		out.Values[i] = lines[i]
+	}
+	return out
 }
 
 // continued is what follows y when it goes on from its last known bin as it did a season earlier, by a factor of 2 at most; NaN: none is known.
@@ -192,14 +179,14 @@ func continued(y []float64, season int) float64 {
 	return y[last]
 }
 
-// replaced is the series with other values in some bins, each made of all the values so far. It shares Values where there are none.
-func (s Series) replaced(bins []int, by func(y []float64, bin int) float64) Series {
+// without is the series with some bins unknown. It shares Values where there are none.
+func (s Series) without(bins []int) Series {
 	if len(bins) == 0 {
 		return s
 	}
 	s.Values = slices.Clone(s.Values)
 	for _, i := range bins {
-		s.Values[i] = by(s.Values, i)
+		s.Values[i] = math.NaN()
 	}
 	return s
 }

@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"gonum.org/v1/gonum/stat"
 )
 
 // When a forecast is trusted; see [GateOptions]. That some kinds of traffic cannot be foreseen better than by 40 % makes forecasts of them no less
@@ -83,8 +81,7 @@ func (g *Gate) limit(v *Verdict, o GateOptions) (limit float64, why string) {
 	if len(past) < usualLeast {
 		return o.MaxWAPE, ""
 	}
-	slices.Sort(past)
-	usual := stat.Quantile(0.5, stat.Empirical, past, nil)
+	usual := median(past)
 	limit = max(min(max(usualTimes*usual, usualFloor), o.MaxWAPE), min(noiseTimes*usual, noiseMost*o.MaxWAPE))
 	return limit, fmt.Sprintf(", since usually it is %s", errorWords(usual))
 }

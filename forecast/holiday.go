@@ -32,8 +32,7 @@ type dayTable struct {
 	perDay int           // bins, the last of them perhaps begun
 	first  holidays.Date
 	days   []dayOf
-	year   map[int]map[holidays.Date]holidays.Day
-	from   holidays.Calendar
+	table  *holidays.Table
 	ratios map[holidays.Date][]float64
 }
 
@@ -52,7 +51,7 @@ func newDayTable(from holidays.Calendar, zone *time.Location, s Series) *dayTabl
 	if len(from.Rules) == 0 || s.Step > day/2 || s.Step <= 0 {
 		return nil
 	}
-	t := &dayTable{s: s, perDay: int((day + s.Step - 1) / s.Step), from: from, year: map[int]map[holidays.Date]holidays.Day{}, ratios: map[holidays.Date][]float64{}}
+	t := &dayTable{s: s, perDay: int((day + s.Step - 1) / s.Step), table: from.Table(), ratios: map[holidays.Date][]float64{}}
 	if zone != nil {
 		t.offset = ahead(zone, s.End())
 	}
@@ -63,7 +62,7 @@ func newDayTable(from holidays.Calendar, zone *time.Location, s Series) *dayTabl
 		d := dayOf{date: holidays.DateOf(begin), from: t.bin(begin), mean: math.NaN()}
 		to := t.bin(begin.Add(day))
 		d.whole = !begin.Before(local) && to <= len(s.Values)
-		if h, ok := t.holiday(d.date); ok {
+		if h, ok := t.table.Day(d.date); ok {
 			d.holiday = &h
 		}
 		if d.whole {
@@ -89,31 +88,13 @@ func (t *dayTable) bin(local time.Time) int {
 	return i
 }
 
-// holiday is what holiday a date is, if any.
-func (t *dayTable) holiday(d holidays.Date) (holidays.Day, bool) {
-	year, ok := t.year[d.Year]
-	if !ok {
-		year = t.from.Year(d.Year)
-		t.year[d.Year] = year
-	}
-	h, ok := year[d]
-	return h, ok
-}
-
 // index is that of a date in days; it may lie outside.
-func (t *dayTable) index(d holidays.Date) int {
-	utc := func(d holidays.Date) time.Time { return time.Date(d.Year, d.Month, d.Day, 0, 0, 0, 0, time.UTC) }
-	return int(utc(d).Sub(utc(t.first)) / (24 * time.Hour))
-}
-
-func weekday(d holidays.Date) time.Weekday {
-	return time.Date(d.Year, d.Month, d.Day, 12, 0, 0, 0, time.UTC).Weekday()
-}
+func (t *dayTable) index(d holidays.Date) int { return d.Since(t.first) }
 
 // usable says whether day k tells of ordinary days of a weekday.
 func (t *dayTable) usable(k int, on time.Weekday) bool {
 	d := &t.days[k]
-	return d.holiday == nil && d.mean == d.mean && weekday(d.date) == on
+	return d.holiday == nil && d.mean == d.mean && d.date.Weekday() == on
 }
 
 // ordinary are the last ordinary days of a weekday before day k, the latest first, or else those that follow it, as far as they are there.
@@ -196,7 +177,7 @@ func (t *dayTable) usual(k int, on time.Weekday) []float64 {
 	workday := func(on time.Weekday) bool { return on != time.Saturday && on != time.Sunday }
 	var alike, any []int
 	for i := min(k, len(t.days)) - 1; i >= 0 && len(alike) < daysLookedAt; i-- {
-		of := weekday(t.days[i].date)
+		of := t.days[i].date.Weekday()
 		if !t.usable(i, of) {
 			continue
 		}
@@ -227,7 +208,7 @@ func (t *dayTable) ratio(date holidays.Date, h holidays.Day) []float64 {
 		}
 	}
 	k := t.index(date)
-	usual := t.usual(k, weekday(date))
+	usual := t.usual(k, date.Weekday())
 	if h.Uplift != nil || usual == nil {
 		return out
 	}
@@ -245,11 +226,7 @@ func (t *dayTable) ratio(date holidays.Date, h holidays.Day) []float64 {
 	if len(same) > 0 {
 		others = same
 	} else {
-		like := time.Sunday
-		if h.Like != nil {
-			like = *h.Like
-		}
-		if days := t.ordinary(k, like); days != nil {
+		if days := t.ordinary(k, h.Weekday()); days != nil {
 			add(t.course(k, days), likeDays)
 		}
 	}
@@ -289,7 +266,7 @@ func (t *dayTable) factor(at time.Time, step time.Duration, zone *time.Location)
 		middle = middle.Add(ahead(zone, at))
 	}
 	date := holidays.DateOf(middle)
-	h, ok := t.holiday(date)
+	h, ok := t.table.Day(date)
 	if !ok {
 		return 1
 	}
@@ -309,7 +286,7 @@ func (t *dayTable) plain() Series {
 		if !changed {
 			out.Values, changed = append([]float64(nil), t.s.Values...), true
 		}
-		usual := t.usual(k, weekday(d.date))
+		usual := t.usual(k, d.date.Weekday())
 		ratio := t.ratio(d.date, *d.holiday)
 		last := d.from+t.perDay > len(t.s.Values)
 		for h := range t.perDay {

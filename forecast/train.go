@@ -203,13 +203,7 @@ var ridges = []float64{1e-4, 1e-3, 1e-2, 1e-1, 1, 10}
 // gives an error that wraps [ErrShortHistory].
 func TrainLinear(history Series, o LinearOptions) ([]byte, TrainReport, error) {
 	const who = "train linear forecast model"
-	if err := o.validate(); err != nil {
-		return nil, TrainReport{}, fmt.Errorf("%s: %w", who, err)
-	}
-	if err := checkRequest(who, history, o.Horizon); err != nil {
-		return nil, TrainReport{}, err
-	}
-	seasons, err := seasonsOf(who, o.Seasons, history.Step)
+	seasons, err := o.seasons(who, history)
 	if err != nil {
 		return nil, TrainReport{}, err
 	}
@@ -223,6 +217,17 @@ func TrainLinear(history Series, o LinearOptions) ([]byte, TrainReport, error) {
 	}
 	t := &linearTrainer{plan: plan, actual: history.Values, data: newLinearData(plan, fillFromSeason(history.Values, seasons[0]))}
 	return t.train(history, seasons, o)
+}
+
+// seasons are those to train with, in bins; an error where options or history are none to train with.
+func (o LinearOptions) seasons(who string, history Series) ([]int, error) {
+	if err := o.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", who, err)
+	}
+	if err := checkRequest(who, history, o.Horizon); err != nil {
+		return nil, err
+	}
+	return seasonsOf(who, o.Seasons, history.Step)
 }
 
 // teaches says, as an error, why nothing can be learnt from a history, however long it is.

@@ -18,13 +18,7 @@ import (
 // everything. A history that is too short for that gives an error that wraps [ErrShortHistory]. It is deterministic and needs no ONNX Runtime.
 func TrainWindowModel(history Series, kind string, o LinearOptions) ([]byte, TrainReport, error) {
 	who := "train " + kind
-	if err := o.validate(); err != nil {
-		return nil, TrainReport{}, fmt.Errorf("%s: %w", who, err)
-	}
-	if err := checkRequest(who, history, o.Horizon); err != nil {
-		return nil, TrainReport{}, err
-	}
-	seasons, err := seasonsOf(who, o.Seasons, history.Step)
+	seasons, err := o.seasons(who, history)
 	if err != nil {
 		return nil, TrainReport{}, err
 	}

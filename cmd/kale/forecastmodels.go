@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -85,13 +83,4 @@ func (m namedModel) answers(p past, shortest int, interval time.Duration) error 
 		return usagef("model %s forecasts from the last %s, and all of %s is %s: take a longer history", m.path, span(i.Input, step), p.source, span(len(p.series.Values), step))
 	}
 	return nil
-}
-
-// oneOf is a list for people: a, b or c.
-func oneOf(names []string) string {
-	last := len(names) - 1
-	if last < 1 {
-		return strings.Join(names, "")
-	}
-	return fmt.Sprintf("%s or %s", strings.Join(names[:last], ", "), names[last])
 }

@@ -149,9 +149,15 @@ func manualLine(m plan.Manual) string {
 }
 
 // listed is "a, b and c".
-func listed(names []string) string {
+func listed(names []string) string { return joined(names, " and ") }
+
+// oneOf is "a, b or c".
+func oneOf(names []string) string { return joined(names, " or ") }
+
+// joined has names with commas, and another word before the last.
+func joined(names []string, last string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
 	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+	return strings.Join(names[:len(names)-1], ", ") + last + names[len(names)-1]
 }

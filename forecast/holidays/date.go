@@ -78,6 +78,12 @@ func (d Date) exists() bool {
 // noon is a moment of the day, in UTC.
 func (d Date) noon() time.Time { return time.Date(d.Year, d.Month, d.Day, 12, 0, 0, 0, time.UTC) }
 
+// Weekday is the day's in the week.
+func (d Date) Weekday() time.Weekday { return d.noon().Weekday() }
+
+// Since is how many days d comes after another; negative: before.
+func (d Date) Since(other Date) int { return int(d.noon().Sub(other.noon()) / (24 * time.Hour)) }
+
 // after is the day so many days later.
 func (d Date) after(days int) Date { return DateOf(d.noon().AddDate(0, 0, days)) }
 

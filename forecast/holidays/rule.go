@@ -1,6 +1,7 @@
 package holidays
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -23,6 +24,14 @@ type How struct {
 	Uplift *float64 `json:"uplift,omitempty"`
 	// Unlearnt: it is as Like says, whatever past holidays were.
 	Unlearnt bool `json:"unlearnt,omitempty"`
+}
+
+// Weekday is that whose course it has while no other holiday was seen.
+func (h How) Weekday() time.Weekday {
+	if h.Like == nil {
+		return time.Sunday
+	}
+	return *h.Like
 }
 
 // Rule says of days that they are holidays. It has a Region, or days from From to To.
@@ -72,6 +81,26 @@ func (c Calendar) Year(year int) map[Date]Day {
 		})
 	}
 	return out
+}
+
+// Table looks up days of a calendar. It keeps the years that it was asked for, and belongs to one goroutine.
+type Table struct {
+	of    Calendar
+	years map[int]map[Date]Day
+}
+
+// Table looks up days of the calendar.
+func (c Calendar) Table() *Table { return &Table{of: c, years: map[int]map[Date]Day{}} }
+
+// Day is what holiday a date is, if it is one.
+func (t *Table) Day(d Date) (Day, bool) {
+	year, ok := t.years[d.Year]
+	if !ok {
+		year = t.of.Year(d.Year)
+		t.years[d.Year] = year
+	}
+	h, ok := year[d]
+	return h, ok
 }
 
 // sameName is whether two names are of one holiday, which may be made up for on another day.
@@ -126,7 +155,7 @@ func (r Rule) begins(year int) (from, to Date, ok bool) {
 	case r.Repeat == nil:
 		return from, to, r.From.Year == year || r.From.Year < year && year <= r.To.Year+1
 	}
-	length := int(to.noon().Sub(from.noon()) / (24 * time.Hour))
+	length := to.Since(from)
 	from, ok = r.Repeat.in(r.From, year)
 	return from, from.after(length), ok
 }
@@ -149,23 +178,16 @@ func (p *Repeat) in(first Date, year int) (Date, bool) {
 		if p.Nth < 0 {
 			d = Date{year, d.Month, 1}
 			d = DateOf(d.noon().AddDate(0, 1, -1))
-			d = d.after(-int(d.noon().Weekday()-p.On+7)%7 + 7*(p.Nth+1))
+			d = d.after(-int(d.Weekday()-p.On+7)%7 + 7*(p.Nth+1))
 		} else {
-			d = d.after(int(p.On-d.noon().Weekday()+7)%7 + 7*(p.Nth-1))
+			d = d.after(int(p.On-d.Weekday()+7)%7 + 7*(p.Nth-1))
 		}
-		if d.Month != cmpMonth(p.Month, first.Month) {
+		if d.Month != cmp.Or(p.Month, first.Month) {
 			return d, false
 		}
 	}
 	gone := p.Until != Date{} && p.Until.before(d)
 	return d, d.exists() && !gone && !slices.Contains(p.Except, d)
-}
-
-func cmpMonth(month, otherwise time.Month) time.Month {
-	if month != 0 {
-		return month
-	}
-	return otherwise
 }
 
 var regionLike = regexp.MustCompile(`^[A-Za-z]{2,4}(-[A-Za-z]{2,3})?$`)
@@ -203,7 +225,7 @@ func Parse(entry string) (Rule, error) {
 		return Rule{}, fmt.Errorf("%q has a year at one end only: write it at both, or at none for every year", entry)
 	case r.From.Year != 0 && r.To.before(r.From):
 		return Rule{}, fmt.Errorf("%q ends before it begins", entry)
-	case r.From.Year != 0 && r.To.noon().Sub(r.From.noon()) >= spread*24*time.Hour:
+	case r.From.Year != 0 && r.To.Since(r.From) >= spread:
 		return Rule{}, fmt.Errorf("%q is longer than a year", entry)
 	}
 	return r, nil
