@@ -52,7 +52,8 @@ separators are commas, semicolons or tabs; of more than two columns those named 
 and rows may be in any order and some seconds off their grid. What was made of the file is said below the figures. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
 and the trace's peak is scaled to what 28 workers train.
 
-Forecasts take longest: for a trace in bins of a minute some 40 s of CPU a day. -days 3 -seeds 2 -forecast-every 10 gives a first answer:
+Forecasts take longest: for a trace in bins of a minute some 40 s of CPU a day; none are made where no policy that is named goes by them
+(kale, cost, madu and quantile do). -days 3 -seeds 2 -forecast-every 10 gives a first answer:
 of the synthetic week, with every policy, in 30 s of CPU.
 
 With -jobs a fleet shares one pool of GPUs for a day, and stands beside the same fleet in parts of its own: jobs like -job, whose days begin
@@ -78,7 +79,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	fl.StringVar(&f.synthetic, "synthetic", "", "\"week\" (or \"week:SEED\") instead of a trace: a week in the shape that the paper published")
 	fl.StringVar(&f.job, "job", "", "`JOB.hcl` whose limits, objective, throughput and policy are replayed (default: the reference job)")
 	fl.StringSliceVar(&f.policies, "policies", nil, "`NAMES` to compare, separated by commas (default: all): "+strings.Join(replay.Policies(), ", "))
-	fl.BoolVar(&f.sweep, "sweep", false, "look for each policy's cheapest setting too: chosen on the first half of the days; all figures are then those of the second")
+	fl.BoolVar(&f.sweep, "sweep", false, "look for each rival's cheapest setting too, and kale's: chosen on the first half of the days; all figures are then those of the second")
 	fl.Float64Var(&f.scale, "scale", 0, "scale the trace so that its peak is what so many `WORKERS` train (default: as it is; without -job 28)")
 	fl.StringVar(&f.rescale, "rescale", "", "\"live\", or how long a rescale stops training, such as 5m..8m (default: live if the job's mode is, else 5m..8m)")
 	fl.IntVar(&f.days, "days", 0, "how many days, the last without gaps (default: 14, or what leaves a past to forecast from; of a fleet 1)")
@@ -87,7 +88,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	fl.IntVar(&f.forecastEvery, "forecast-every", 1, "make a new forecast every so many `BINS` of forecast.interval; a scheduler makes one in each")
 	fl.Float64Var(&f.bias, "forecast-bias", 0, "make every forecast too high by this share; the bands learn of it")
 	fl.Float64Var(&f.noise, "forecast-noise", 0, "standard deviation of an error put into each half hour's forecasts, as a share; the bands learn of it")
-	fl.Float64Var(&f.losses, "losses", 0, "how often a `DAY` a worker is lost")
+	fl.Float64Var(&f.losses, "losses", 0, "how many `TIMES` a day each worker is lost")
 	fl.Float64Var(&f.price, "price", 0, "of a GPU-hour, to say what is saved in money")
 	fl.Float64Var(&f.lagWeight, "lag-weight", f.lagWeight, "cost of a minute of accumulated lag, in GPU-hours")
 	fl.Float64Var(&f.overCost, "violation-weight", f.overCost, "cost of a minute over the objective, in GPU-hours")
@@ -185,7 +186,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	if n := course.Forecasts(f.forecastEvery); n > manyForecasts && f.forecaster != replay.PerfectForecast {
+	if n := course.Forecasts(f.forecastEvery); n > manyForecasts && f.forecaster != replay.PerfectForecast && replay.ForecastsNeeded(o.Policies) {
 		a.advise("%s forecasts are to be made, one every %s, which takes long; -forecast-every %d makes %s\n", number(float64(n)),
 			job.FormatDuration(time.Duration(f.forecastEvery)*j.Forecast.Interval), f.fewer(j, course, n), number(float64(course.Forecasts(f.fewer(j, course, n)))))
 	}

@@ -187,7 +187,7 @@ func TestReplayFleet(t *testing.T) {
 	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow", "-o", page)...).out
 	for _, line := range strings.Split(text, "\n") { // what the text says the page says too
 		cells := strings.Fields(line)
-		if n := len(cells); n > 0 && strings.HasPrefix(line, "  follow") && !strings.Contains(read(t, page), `<td class="n">`+strings.Join(cells[n-8:], `</td><td class="n">`)+"</td>") {
+		if n := len(cells); n > 0 && strings.HasPrefix(line, "  follow") && !strings.Contains(read(t, page), `<td class="n">`+strings.Join(cells[n-9:], `</td><td class="n">`)+"</td>") {
 			t.Errorf("the page has no row %q", line)
 		}
 	}
@@ -226,7 +226,7 @@ func TestReplayFleetOfSeveralDays(t *testing.T) {
 	if one.SpanHours != 24 || two.SpanHours != 48 || a == b || b.GPUHours < a.GPUHours/2 || b.GPUHours > 1.5*a.GPUHours || b.Rescales < a.Rescales/2 || b.Rescales > 1.5*a.Rescales {
 		t.Errorf("a day, of %v h: %+v\na day of two, of %v h: %+v", one.SpanHours, a, two.SpanHours, b)
 	}
-	if r := s.must(append(args, "-days", "2")...); !strings.Contains(r.out, "3 jobs on 30 GPUs for 2d of synthetic week") || !strings.Contains(r.out, "rescales and preempted are of a day") {
+	if r := s.must(append(args, "-days", "2")...); !strings.Contains(r.out, "3 jobs on 30 GPUs for 2d of synthetic week") || !strings.Contains(r.out, "Acc. lag, GPU-h, cost, rescales and preempted are of a day") {
 		t.Errorf("the text is:\n%s", r.out)
 	}
 	r := s.must(append(args, "-days", "99")...)
@@ -245,11 +245,14 @@ func TestReplayFleetOfAShortTrace(t *testing.T) {
 	}
 	file := writeIn(t, t.TempDir(), "short.csv", trace)
 	args := []string{"replay", "-trace", file, "-jobs", "2", "-gpus", "16", "-policies", "follow"}
+	if r := s.run(append(args, "-o", file)...); r.code == 0 || read(t, file) != trace {
+		t.Errorf("the page was written over the trace: code %d\n%s", r.code, r.err)
+	}
 	r := s.must(args...)
-	if want := "has no whole day without a gap: the fleet is replayed for 10m, and GPU-h and cost are scaled up to a day"; !strings.Contains(strings.Join(strings.Fields(r.err), " "), want) {
+	if want := "has no whole day without a gap: the fleet is replayed for 10m, and acc. lag, GPU-h and cost are scaled up to a day"; !strings.Contains(strings.Join(strings.Fields(r.err), " "), want) {
 		t.Errorf("the warning lacks %q:\n%s", want, r.err)
 	}
-	for _, want := range []string{"2 jobs on 16 GPUs for 10m of ", "GPU-h and cost are scaled up to one", "of the jobs need more than their part"} {
+	for _, want := range []string{"2 jobs on 16 GPUs for 10m of ", "acc. lag, GPU-h and cost are scaled up to one", "of the jobs need more than their part"} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("the text lacks %q:\n%s", want, r.out)
 		}
@@ -342,7 +345,6 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that 8 is the least"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep says nothing of a fleet"},
-		{[]string{"-trace", "traffic.csv", "-jobs", "4", "-o", "traffic.csv"}, exitUsage, "traffic.csv"},
 		{[]string{"-synthetic", "week", "-jobs", "5000", "-days", "3"}, exitFailed, "5,000 jobs for 3 days: want 2 days at most"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-rescale", "5m..8m"}, exitUsage, "a fleet is rescaled live"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},

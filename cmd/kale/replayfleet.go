@@ -60,7 +60,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 		a.advise("%s has no %d whole days without a gap: the fleet is replayed for %s\n", tr.Name, days, job.Length(span))
 	}
 	if span < 24*time.Hour {
-		a.advise("%s has no whole day without a gap: the fleet is replayed for %s, and GPU-h and cost are scaled up to a day\n", tr.Name, job.FormatDuration(span))
+		a.advise("%s has no whole day without a gap: the fleet is replayed for %s, and acc. lag, GPU-h and cost are scaled up to a day\n", tr.Name, job.FormatDuration(span))
 	}
 	seeds := f.seeds
 	if !cmd.Flags().Changed("seeds") {

@@ -195,7 +195,10 @@ func (a *app) poolless(ctx context.Context, l *loaded, args []string, runs bool)
 			return arg == name || err == nil && e == nil && isFile(arg) && path == other.File
 		})
 	})
-	first := ": "
+	first, verb := ": ", "trains"
+	if len(others) > 1 {
+		verb = "train"
+	}
 	if end := a.together(l.Name); runs && end != "" {
 		first = "; " + end
 	}
@@ -204,8 +207,8 @@ func (a *app) poolless(ctx context.Context, l *loaded, args []string, runs bool)
 		leave = fmt.Sprintf("kale stop %s%s, and then %s (its checkpoint stays)", a.stateFlag(), l.Name, leave)
 	}
 	return hcl.Diagnostics{l.ErrorAt("name", fmt.Sprintf("Job %q was run in a pool last, and -pool is missing", l.Name), fmt.Sprintf(
-		"%s of that pool trains on, and one process must know what each has%skale %s %s. To take job %q out of the pool: %s.",
-		listed(others), first, a.again(), quoted(append(add, "-pool", how.Pool)), l.Name, leave))}
+		"%s of that pool %s on, and one process must know what each has%skale %s %s. To take job %q out of the pool: %s.",
+		listed(others), verb, first, a.again(), quoted(append(add, "-pool", how.Pool)), l.Name, leave))}
 }
 
 // together is jobs that one process runs. It is safe for concurrent use.

@@ -37,8 +37,9 @@ const UnitMinutes = "min"
 // Needs says what a policy looks at beyond what every observation holds. The
 // shell leaves out what is not needed: a forecast's spread is long.
 type Needs struct {
-	Spread bool // quantiles and scenarios of the forecast
-	Beyond bool // Forecast.Beyond
+	Forecast bool // a forecast
+	Spread   bool // quantiles and scenarios of it
+	Beyond   bool // Forecast.Beyond
 }
 
 // entry is one policy in the registry.
@@ -61,10 +62,10 @@ func minutes(name string, def, most float64, doc string) Param {
 
 // registry lists the policies, in the order in which they are shown.
 var registry = []entry{
-	{Info{Name: "kale", Mark: MarkPaper, Doc: "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's", Params: []Param{
+	{Info{Name: "kale", Mark: MarkPaper, Doc: "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's", Needs: Needs{Forecast: true}, Params: []Param{
 		{Name: "multiple", Default: 1, Min: 1, Max: unlimited, Whole: true, Doc: "workers come and go by so many at once; the paper's plots show 2"},
 	}}, func(p Params) planner { return kale{multiple: int(p["multiple"])} }},
-	{Info{Name: "cost", Mark: MarkOurs, Doc: "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", Needs: Needs{Spread: true, Beyond: true}, Params: []Param{
+	{Info{Name: "cost", Mark: MarkOurs, Doc: "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", Needs: Needs{Forecast: true, Spread: true, Beyond: true}, Params: []Param{
 		{Name: "lag", Default: 18, Max: 1e6, Doc: "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{Name: "over", Default: 60, Max: 1e9, Doc: "what a lag over slo.max_lag costs besides, in GPUs"},
 		{Name: "rescale", Default: 0.5, Max: 1e6, Doc: "what a rescale costs besides its outage, in GPU-hours; as little as a quarter where rescales are limited, as live ones are in a replay, and many are left"},
@@ -104,7 +105,7 @@ var registry = []entry{
 		minutes("defer", 10, week, "a fall below the largest wish of this long is put off (T_d)"),
 		demandParam,
 	}}, func(p Params) planner { return newAutopilot("autopilot-short", p) }},
-	{Info{Name: "madu", Mark: MarkOurs, Doc: "Madu: the mean forecast plus z standard deviations, on a capacity taken for proportional", Needs: Needs{Spread: true}, Params: []Param{
+	{Info{Name: "madu", Mark: MarkOurs, Doc: "Madu: the mean forecast plus z standard deviations, on a capacity taken for proportional", Needs: Needs{Forecast: true, Spread: true}, Params: []Param{
 		{Name: "z", Default: 1.28, Max: 10, Doc: "standard deviations on top of the mean"},
 		{Name: "target", Default: 0.8, Min: 0.01, Max: 1, Doc: "utilisation aimed at (u*)"},
 		minutes("every", 30, week, "time from one plan to the next"),
@@ -119,7 +120,7 @@ var registry = []entry{
 		minutes("down_interval", 60, week, "a scale-in waits this long, and takes the largest wish meanwhile"),
 		{Name: "max_down", Default: 0.6, Max: 1, Doc: "most of the workers that one scale-in may take away"},
 	}}, func(p Params) planner { return newFlink(p) }},
-	{Info{Name: "quantile", Mark: MarkPaper, Doc: "the fewest workers that carry the largest load of a window but for a small risk: MagicScaler, OptScaler, RobustScaler", Needs: Needs{Spread: true}, Params: []Param{
+	{Info{Name: "quantile", Mark: MarkPaper, Doc: "the fewest workers that carry the largest load of a window but for a small risk: MagicScaler, OptScaler, RobustScaler", Needs: Needs{Forecast: true, Spread: true}, Params: []Param{
 		{Name: "epsilon", Default: 0.1, Min: 1e-3, Max: 0.999, Doc: "accepted risk that the load of the window is larger"},
 		minutes("horizon", 20, week, "length of the window; no less than the lead"),
 	}}, func(p Params) planner { return quantile{epsilon: p["epsilon"], horizon: inMinutes(p["horizon"])} }},

@@ -47,9 +47,11 @@ type FleetResult struct {
 	// OverPct is the share of the jobs' minutes with lag over the objective, of all jobs and of those with priority.
 	OverPct         float64 `json:"over_pct"`
 	PriorityOverPct float64 `json:"priority_over_pct"`
-	GPUHours        float64 `json:"gpu_hours"`
-	Cost            float64 `json:"cost"`
-	Rescales        float64 `json:"rescales"`
+	// AccumulatedLagMin is the jobs' lag at the end of each minute, in minutes, summed up over the day and all jobs.
+	AccumulatedLagMin float64 `json:"accumulated_lag_min"`
+	GPUHours          float64 `json:"gpu_hours"`
+	Cost              float64 `json:"cost"`
+	Rescales          float64 `json:"rescales"`
 	// Preempted is how many workers drained for another job.
 	Preempted float64 `json:"preempted"`
 	// MostHeld is the largest number of GPUs that were held at a time, and ShortPct the share of rounds in which not all got what they asked for.
@@ -376,11 +378,12 @@ func (f *fleet) result(end float64) FleetResult {
 			first, firstOver = first+t.minutes, firstOver+t.over
 		}
 		out.Rescales += float64(t.rescales)
+		out.AccumulatedLagMin += t.lagSum
 		out.GPUHours += m.hours()
 		out.Cost += m.cost(f.o.Weights)
 	}
 	days := end / day.Seconds()
-	out.GPUHours, out.Cost = out.GPUHours/days, out.Cost/days
+	out.AccumulatedLagMin, out.GPUHours, out.Cost = out.AccumulatedLagMin/days, out.GPUHours/days, out.Cost/days
 	out.Rescales, out.Preempted = out.Rescales/math.Max(days, 1), out.Preempted/math.Max(days, 1)
 	out.OverPct = 100 * over / minutes
 	out.PriorityOverPct = 100 * firstOver / math.Max(first, 1)

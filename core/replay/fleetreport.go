@@ -22,6 +22,7 @@ type FleetReport struct {
 	Seeds         int     `json:"seeds"`
 	ForecastNoise float64 `json:"forecast_noise"`
 	MaxLag        float64 `json:"max_lag_s"`
+	Weights       Weights `json:"weights"`
 	// SpanHours is how much was replayed of the trace; figures are per day all the same.
 	SpanHours float64 `json:"span_hours"`
 	// WorkerGPUs are those of a worker; Cramped is how many jobs need more at their peaks than an equal part, PeakGPUs what parts as large as each job's peak
@@ -56,6 +57,10 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 	}
 	r := &FleetReport{
 		Trace: tr.Name, Jobs: o.Jobs, GPUs: o.GPUs, Priority: o.Priority, Seeds: seeds, ForecastNoise: o.ForecastNoise, MaxLag: base.SLO.MaxLag.Seconds(),
+		Weights: DefaultWeights(),
+	}
+	if o.Weights != nil {
+		r.Weights = *o.Weights
 	}
 	span, err := FleetSpan(base, tr, o.days())
 	if err != nil {
@@ -95,6 +100,7 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 func (r *FleetResult) add(o FleetResult, share float64) {
 	r.OverPct += share * o.OverPct
 	r.PriorityOverPct += share * o.PriorityOverPct
+	r.AccumulatedLagMin += share * o.AccumulatedLagMin
 	r.GPUHours += share * o.GPUHours
 	r.Cost += share * o.Cost
 	r.Rescales += share * o.Rescales
@@ -133,23 +139,23 @@ func (r *FleetReport) facts() []string {
 	facts := []string{fmt.Sprintf("Forecasts know the future, with an error of %.0f %%. In parts, each job has %d GPUs of its own.", 100*r.ForecastNoise, r.GPUs/r.Jobs)}
 	switch {
 	case r.SpanHours > 24:
-		facts = append(facts, "GPU-h, cost, rescales and preempted are of a day.")
+		facts = append(facts, "Acc. lag, GPU-h, cost, rescales and preempted are of a day.")
 	case r.SpanHours < 24:
-		facts = append(facts, "The trace is shorter than a day: GPU-h and cost are scaled up to one.")
+		facts = append(facts, "The trace is shorter than a day: acc. lag, GPU-h and cost are scaled up to one.")
 	}
 	return append(facts, r.parts())
 }
 
 // sheet is the table.
 func (r *FleetReport) sheet() sheet {
-	s := sheet{Head: []string{"over %", "priority %", "GPU-h", "cost", "rescales", "preempted", "most held", "short %"}}
+	s := sheet{Head: []string{"over %", "priority %", "acc. lag", "GPU-h", "cost", "rescales", "preempted", "most held", "short %"}}
 	for _, row := range r.Rows {
 		priority := "-"
 		if r.Priority > 0 {
 			priority = fmt.Sprintf("%.2f", row.PriorityOverPct)
 		}
 		s.Rows = append(s.Rows, sheetRow{Name: row.title(), Ours: row.Policy == "cost" && !row.Partitioned, Cells: []string{fmt.Sprintf("%.2f", row.OverPct), priority,
-			fmt.Sprintf("%.1f", row.GPUHours), fmt.Sprintf("%.1f", row.Cost), fmt.Sprintf("%.0f", row.Rescales), fmt.Sprintf("%.0f", row.Preempted),
+			fmt.Sprintf("%.0f", row.AccumulatedLagMin), fmt.Sprintf("%.1f", row.GPUHours), fmt.Sprintf("%.1f", row.Cost), fmt.Sprintf("%.0f", row.Rescales), fmt.Sprintf("%.0f", row.Preempted),
 			strconv.Itoa(row.MostHeld), fmt.Sprintf("%.1f", row.ShortPct)}})
 	}
 	return s
@@ -157,8 +163,9 @@ func (r *FleetReport) sheet() sheet {
 
 // legend says what the columns are.
 func (r *FleetReport) legend() string {
-	return `over %: share of the jobs' minutes with lag over their objective; priority %: of the jobs with priority. short %: share of the rounds in
-which the jobs together asked for more than there is; preempted: workers that drained for another job. Means over ` + job.Count(r.Seeds, "seed") + "."
+	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority. acc. lag: minutes of all jobs.
+Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective. short %%: share of the rounds in which the jobs together asked
+for more than there is; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed"))
 }
 
 // WriteText writes the report for a terminal.

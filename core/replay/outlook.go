@@ -3,19 +3,32 @@ package replay
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 )
 
-// foresee makes the forecasts of a part, one for each of its bins of what is measured. They depend on the trace alone, and each only on what lies before it.
+// ForecastsNeeded says whether any of the policies goes by forecasts.
+func ForecastsNeeded(policies []string) bool {
+	return slices.ContainsFunc(policies, func(name string) bool { return plan.NeedsOf(name).Forecast })
+}
+
+// foresee makes the forecasts of a part, one for each of its bins of what is measured: none where no policy goes by them. They depend on the trace alone, and
+// each only on what lies before it.
 func (c *Comparison) foresee(ctx context.Context, p *Part, k int) ([]*packed, error) {
 	bins := len(p.History.Values) - p.First
 	if c.o.Forecaster == PerfectForecast {
 		return perfect(p, c.j), nil
 	}
 	out := make([]*packed, bins+1)
+	if !c.needs.Forecast {
+		for i := range out {
+			out[i] = &packed{band: plan.Forecast{Reason: "no policy that is compared goes by forecasts"}}
+		}
+		return out, nil
+	}
 	err := core.RollingForecasts(c.j, c.needs, p.History, p.First, c.o.ForecastEvery, func(i int, f plan.Forecast) error {
 		kept := pack(f)
 		for n := i - p.First; n < min(i-p.First+c.o.ForecastEvery, len(out)); n++ {

@@ -93,7 +93,7 @@ func New(ctx context.Context, j *job.Job, course *Course, o Options) (*Compariso
 	}
 	for _, name := range c.o.Policies {
 		n := plan.NeedsOf(name)
-		c.needs.Spread, c.needs.Beyond = c.needs.Spread || n.Spread, c.needs.Beyond || n.Beyond
+		c.needs = plan.Needs{Forecast: c.needs.Forecast || n.Forecast, Spread: c.needs.Spread || n.Spread, Beyond: c.needs.Beyond || n.Beyond}
 	}
 	for k := range course.Parts {
 		p := &course.Parts[k]

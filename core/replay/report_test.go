@@ -173,6 +173,17 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// Nor of a trace whose bins are shorter than the minutes that the oracle plans in.
+func TestNoBoundWithinMinutes(t *testing.T) {
+	for bin, want := range map[float64]bool{1: true, 30: true, 60: false, 300: false} {
+		oracle := Row{Name: "oracle"}
+		r := Report{Bin: bin, MaxLag: 1200, Oracle: &oracle, Policies: []Row{{Name: "static"}}}
+		if why := r.boundless(); strings.Contains(why, "so that it is no bound") != want {
+			t.Errorf("bins of %g s: %q", bin, why)
+		}
+	}
+}
+
 // The oracle plans whole minutes, so that nothing is claimed of it where that makes it no bound; and figures a day of some minutes say what they are from.
 func TestHeadlineClaimsNoMoreThanIsKnown(t *testing.T) {
 	row := func(name string, cost float64) Row {
@@ -191,7 +202,7 @@ func TestHeadlineClaimsNoMoreThanIsKnown(t *testing.T) {
 	} {
 		k := row("kale", tt.kale)
 		k.Setting = LabelDefault
-		r := Report{MaxLag: tt.maxLag, Days: tt.days, Max: 28, Oracle: &oracle, Policies: []Row{k}, gpus: 1, course: &Course{}}
+		r := Report{Bin: 60, MaxLag: tt.maxLag, Days: tt.days, Max: 28, Oracle: &oracle, Policies: []Row{k}, gpus: 1, course: &Course{}}
 		r.note()
 		all := r.Headline() + strings.Join(r.Notes, " ")
 		if !strings.Contains(all, tt.says) || strings.Contains(all, tt.not) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -233,5 +234,42 @@ func TestParallelEndsWithTheFirstError(t *testing.T) {
 	err := c.parallel(t.Context(), "failing", 1000, func(int) error { begun.Add(1); return errors.New("cannot be done") })
 	if err == nil || int(begun.Load()) > runtime.GOMAXPROCS(0) {
 		t.Errorf("%v after %d pieces", err, begun.Load())
+	}
+}
+
+// Policies that do not say that they go by forecasts do not: with none they decide as with those that know everything. So no forecasts are made for them.
+func TestNoForecastsWhereNoneIsNeeded(t *testing.T) {
+	t.Parallel()
+	var blind []string
+	for _, name := range Policies() {
+		if !ForecastsNeeded([]string{name}) {
+			blind = append(blind, name)
+		}
+	}
+	if len(blind) != len(Policies())-4 || !ForecastsNeeded([]string{"static", "cost"}) {
+		t.Fatalf("without forecasts: %v", blind)
+	}
+	for _, w := range []World{PaperRestart(), LiveRescale()} {
+		o := Options{World: w, Seeds: 2, Policies: blind}
+		knows := week(t, 1, Options{World: w, Seeds: 2, Policies: append(blind[:len(blind):len(blind)], "kale")})
+		o.Progress = func(what string, _, _ int) {
+			if strings.HasPrefix(what, "forecasting") {
+				t.Errorf("%s, for %v", what, blind)
+			}
+		}
+		c := compare(t, reference(t), SyntheticWeek(1), CourseOptions{Days: 1}, o) // the job's forecaster
+		for _, name := range blind {
+			s := PaperSetting(name)
+			for seed := range uint64(2) {
+				a, err := c.play(s, seed, nil)
+				b, err2 := knows.play(s, seed, nil)
+				if err := errors.Join(err, err2); err != nil {
+					t.Fatal(err)
+				}
+				if a, b := a.metrics(&c.fig), b.metrics(&knows.fig); a != b {
+					t.Errorf("%s, without forecasts and with them (-want +got):\n%s", name, cmp.Diff(a, b))
+				}
+			}
+		}
 	}
 }

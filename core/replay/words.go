@@ -54,6 +54,9 @@ func (r *Report) boundless() string {
 	if r.MaxLag < 60 {
 		return fmt.Sprintf(why, "an objective of "+job.FormatDuration(time.Duration(r.MaxLag*1e9))+" is kept or broken within one")
 	}
+	if r.Bin > 0 && r.Bin < 60 {
+		return fmt.Sprintf(why, "the trace's bins of "+job.FormatDuration(time.Duration(r.Bin*1e9))+" change within one")
+	}
 	if p := r.cheapest(); r.Oracle != nil && p != nil && p.Cost < r.Oracle.Cost-max(p.CI95.Cost, r.Oracle.CI95.Cost) {
 		return fmt.Sprintf(why, name(*p)+" is cheaper here")
 	}
@@ -150,10 +153,14 @@ func (r *Report) remarks() []string {
 	if r.comparable() {
 		auc += "; the paper's is a share of something that it does not tell (95.3 without lag): hold differences against it, not levels"
 	}
+	means := ""
+	if r.Seeds > 1 {
+		means = "; lag max is the mean of the seeds' largest"
+	}
 	out := []string{
 		fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day. %s; the blind oracle the mean of the hour around each minute, the mean outage, and the lag as it goes.",
 			r.Weights.Lag, r.Weights.Violation, knows),
-		"Acc. lag and over are of the oldest untrained record at the end of each minute; p50, p99 and AUC weigh every record alike. " + auc + ". Held % is of the GPUs of workers.max, busy % of those held.",
+		"Acc. lag and over are of the oldest untrained record at the end of each minute; p50, p99 and AUC weigh every record alike" + means + ". " + auc + ". Held % is of the GPUs of workers.max, busy % of those held.",
 	}
 	fluid := fmt.Sprintf("Fluid bound: %.1f GPU-hours a day (the smallest sufficient number of workers at every moment, rescales free and instant).", r.FluidGPUHours)
 	if r.ShareAtMin > 0 {
