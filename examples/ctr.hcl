@@ -120,7 +120,7 @@ job "ctr" {
 
     # Days of a kind of their own, whatever weekday they fall on: public holidays of a region ("us", "de", "de-by"), days of one year ("2026-12-24") or of
     # every year ("12-24"), stretches, iCalendar files ("company.ics"). Their course of the day is that of past holidays in the history, as far as it has any,
-    # and till then that of a Sunday.
+    # and till then that of a Sunday. One that is not kept, or by some only, is seen in its first hours; a workday between a holiday and a weekend counts as half of one.
     holidays        = ["de", "12-24", "12-31", { name = "works outing", on = "2026-08-14", uplift = 0.6 }]
     holidays_except = ["Tag der Arbeit"] # ordinary days here, by name
     holidays_like   = "sunday"

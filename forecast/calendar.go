@@ -106,7 +106,7 @@ func (c Calendar) Forecast(history Series, steps int, ask func(Series, int) (For
 		f = onClock(f, shifts)
 	}
 	if l.days != nil {
-		f = f.times(func(at time.Time) float64 { return l.days.factor(at, f.Step, c.Zone) })
+		f = f.onHolidays(l.days, c.Zone)
 	}
 	if l.factors == nil {
 		return f, nil

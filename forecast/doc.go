@@ -30,8 +30,8 @@
 // a zone shows them each bin at the hour that it had on the clock (clock.go).
 //
 // What people know and no past tells, a [Calendar] has: events with an uplift, which are taken as they come (events.go), and holidays, which are a kind
-// of day of their own (holiday.go). It stands before any forecaster: that reads a history without them, and what it says is multiplied. So the weekdays on which they
-// fell stay as they are, and a model file needs to know nothing of them.
+// of day of their own (holiday.go), of which it is measured as they go on whether they are kept (kept.go). It stands before any forecaster: that reads a history without them,
+// and what it says is multiplied. So the weekdays on which they fell stay as they are, and a model file needs to know nothing of them.
 //
 // A bin without a measurement is NaN. It is unknown, which is never zero: no
 // forecaster reads it as absence of traffic, and no score counts it.

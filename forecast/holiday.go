@@ -13,7 +13,6 @@ const (
 	softReach    = 30 * time.Minute // over which a course is averaged, on either side of a bin
 	softFloor    = 0.01             // of the mean rate, below which courses are taken for equal
 	mostRatio    = 20.0             // bounds the ratio of a holiday to an ordinary day
-	eveningShare = 4                // of a holiday, whose level is still seen the day after
 	likeDays     = 1.0              // as how many past holidays the day counts that a holiday is taken to be like
 )
 
@@ -25,7 +24,7 @@ const (
 //
 // where course(ordinary) is the mean of the last four ordinary days of the weekday, and course(holiday) that of the past holidays of the same name, where the history
 // has any. Else it is the (geometric) mean of the past holidays of any name and, as one more of them, of the weekday that it is said to be like. Courses of different weeks are brought to one level by the mean
-// rates of the same weekdays before either. Where the history tells nothing, the ratio is 1.
+// rates of the same weekdays before either. Where the history tells nothing, the ratio is 1. How much of it comes is measured as the day goes on: see [keeping].
 type dayTable struct {
 	s      Series        // by the clock
 	offset time.Duration // by which that clock is ahead of UTC, throughout
@@ -33,7 +32,15 @@ type dayTable struct {
 	first  holidays.Date
 	days   []dayOf
 	table  *holidays.Table
-	ratios map[holidays.Date][]float64
+
+	feasts   map[holidays.Date]*feast
+	ratios   map[holidays.Date][]float64
+	doubts   map[holidays.Date]float64
+	measured map[int]squares   // see [dayTable.squares]
+	courses  map[int][]float64 // see [dayTable.usual]
+	// now is the strength of the history's last day at its end, where that is a holiday, and nowExpected what was expected of it.
+	now         *keeping
+	nowExpected float64
 }
 
 // dayOf is one day of a table.
@@ -41,8 +48,10 @@ type dayOf struct {
 	date    holidays.Date
 	from    int // bin; that of an incomplete first day lies before the history
 	whole   bool
-	holiday *holidays.Day // nil: an ordinary one
-	mean    float64       // rate; NaN where less than half is known
+	holiday *feast  // nil: an ordinary one
+	mean    float64 // rate; NaN where less than half is known
+	// strengths are those of its hours, of a holiday among the last two days; see [dayTable.follow].
+	strengths []float64
 }
 
 // newDayTable looks over a history by the clock. nil: it has no bins of which a day holds two, and knows of no day.
@@ -51,7 +60,8 @@ func newDayTable(from holidays.Calendar, zone *time.Location, s Series) *dayTabl
 	if len(from.Rules) == 0 || s.Step > day/2 || s.Step <= 0 {
 		return nil
 	}
-	t := &dayTable{s: s, perDay: int((day + s.Step - 1) / s.Step), table: from.Table(), ratios: map[holidays.Date][]float64{}}
+	t := &dayTable{s: s, perDay: int((day + s.Step - 1) / s.Step), table: from.Table(), feasts: map[holidays.Date]*feast{},
+		ratios: map[holidays.Date][]float64{}, doubts: map[holidays.Date]float64{}, measured: map[int]squares{}, courses: map[int][]float64{}}
 	if zone != nil {
 		t.offset = ahead(zone, s.End())
 	}
@@ -62,9 +72,7 @@ func newDayTable(from holidays.Calendar, zone *time.Location, s Series) *dayTabl
 		d := dayOf{date: holidays.DateOf(begin), from: t.bin(begin), mean: math.NaN()}
 		to := t.bin(begin.Add(day))
 		d.whole = !begin.Before(local) && to <= len(s.Values)
-		if h, ok := t.table.Day(d.date); ok {
-			d.holiday = &h
-		}
+		d.holiday = t.holiday(d.date)
 		if d.whole {
 			if part := s.Values[d.from:to]; 2*(Series{Values: part}).Known() >= len(part) {
 				d.mean = meanKnown(part)
@@ -72,6 +80,7 @@ func newDayTable(from holidays.Calendar, zone *time.Location, s Series) *dayTabl
 		}
 		t.days = append(t.days, d)
 	}
+	t.follow()
 	return t
 }
 
@@ -163,14 +172,31 @@ func (t *dayTable) soft(course []float64, floor float64) []float64 {
 	}
 	reach := max(1, int(softReach/t.s.Step))
 	out := make([]float64, len(course))
+	sums, known := make([]float64, len(course)+1), make([]float64, len(course)+1) // of what lies before
+	for h, v := range course {
+		sums[h+1], known[h+1] = sums[h], known[h]
+		if v == v {
+			sums[h+1], known[h+1] = sums[h]+v, known[h]+1
+		}
+	}
 	for h := range out {
-		out[h] = meanOrNaN(course[max(0, h-reach):min(len(course), h+reach+1)]) + floor
+		from, to := max(0, h-reach), min(len(course), h+reach+1)
+		out[h] = max(0, sums[to]-sums[from])/(known[to]-known[from]) + floor
 	}
 	return out
 }
 
 // usual is the course of an ordinary day in the place of day k: of its weekday or, where no such is known, of any from Monday to Friday or of any.
-func (t *dayTable) usual(k int, on time.Weekday) []float64 {
+func (t *dayTable) usual(k int) []float64 {
+	of, ok := t.courses[k]
+	if !ok {
+		of = t.ordinaryCourse(k, t.first.Plus(k).Weekday())
+		t.courses[k] = of
+	}
+	return of
+}
+
+func (t *dayTable) ordinaryCourse(k int, on time.Weekday) []float64 {
 	if days := t.ordinary(k, on); days != nil {
 		return t.course(k, days)
 	}
@@ -195,7 +221,7 @@ func (t *dayTable) usual(k int, on time.Weekday) []float64 {
 }
 
 // ratio is what comes on a holiday in proportion to an ordinary day, by phase. What is learnt is from before it.
-func (t *dayTable) ratio(date holidays.Date, h holidays.Day) []float64 {
+func (t *dayTable) ratio(date holidays.Date, f *feast) []float64 {
 	if out, ok := t.ratios[date]; ok {
 		return out
 	}
@@ -203,13 +229,13 @@ func (t *dayTable) ratio(date holidays.Date, h holidays.Day) []float64 {
 	t.ratios[date] = out
 	for i := range out {
 		out[i] = 1
-		if h.Uplift != nil {
-			out[i] = *h.Uplift
+		if f.Uplift != nil {
+			out[i] = *f.Uplift
 		}
 	}
 	k := t.index(date)
-	usual := t.usual(k, date.Weekday())
-	if h.Uplift != nil || usual == nil {
+	usual := t.usual(k)
+	if f.Uplift != nil || usual == nil {
 		return out
 	}
 	floor := softFloor * meanKnown(usual)
@@ -222,11 +248,11 @@ func (t *dayTable) ratio(date holidays.Date, h holidays.Day) []float64 {
 			}
 		}
 	}
-	same, others := t.seen(k, h)
+	same, others := t.seen(k, f)
 	if len(same) > 0 {
 		others = same
 	} else {
-		if days := t.ordinary(k, h.Weekday()); days != nil {
+		if days := t.ordinary(k, f.Weekday()); days != nil {
 			add(t.course(k, days), likeDays)
 		}
 	}
@@ -238,12 +264,17 @@ func (t *dayTable) ratio(date holidays.Date, h holidays.Day) []float64 {
 			out[i] = math.Exp(logs[i] / weights[i])
 		}
 	}
+	if f.bridge && len(same) == 0 { // the night belongs to the holiday before it
+		for i := range lowest(usual[:len(usual)/2]) {
+			out[i] = 1
+		}
+	}
 	return out
 }
 
 // seen are the past holidays that tell what day k will be: those of its name, and all.
-func (t *dayTable) seen(k int, h holidays.Day) (same, others []int) {
-	if h.Unlearnt {
+func (t *dayTable) seen(k int, f *feast) (same, others []int) {
+	if f.Unlearnt {
 		return nil, nil
 	}
 	for i := range min(max(k, 0), len(t.days)) {
@@ -251,44 +282,65 @@ func (t *dayTable) seen(k int, h holidays.Day) (same, others []int) {
 		if d.holiday == nil || d.mean != d.mean || d.holiday.Uplift != nil {
 			continue
 		}
-		others = append(others, i)
-		if d.holiday.Name == h.Name {
+		if d.holiday.bridge == f.bridge && d.holiday.Name == f.Name {
 			same = append(same, i)
+		}
+		if !d.holiday.bridge {
+			others = append(others, i)
 		}
 	}
 	return same, others
 }
 
-// factor is what comes in the bin of a length that begins at a moment, in proportion to an ordinary day.
+// factor is what comes in the bin of a length that begins at a moment, in proportion to an ordinary day, as is expected before any of a holiday is seen.
 func (t *dayTable) factor(at time.Time, step time.Duration, zone *time.Location) float64 {
+	_, f, ratio := t.at(at, step, zone)
+	if f == nil {
+		return 1
+	}
+	return ratio
+}
+
+// at is the date of the bin of a length that begins at a moment, what holiday it is, and what comes on it then in proportion to an ordinary day; nil: it is an ordinary one.
+func (t *dayTable) at(at time.Time, step time.Duration, zone *time.Location) (holidays.Date, *feast, float64) {
 	middle := at.Add(step / 2).UTC()
 	if zone != nil {
 		middle = middle.Add(ahead(zone, at))
 	}
 	date := holidays.DateOf(middle)
-	h, ok := t.table.Day(date)
-	if !ok {
-		return 1
+	f := t.holiday(date)
+	if f == nil {
+		return date, nil, 1
 	}
 	phase := middle.Sub(middle.Truncate(24 * time.Hour))
-	return t.ratio(date, h)[min(int(phase/t.s.Step), t.perDay-1)]
+	return date, f, t.ratio(date, f)[min(int(phase/t.s.Step), t.perDay-1)]
 }
 
-// plain is the history as it would have been without holidays. A whole one is replaced by the ordinary day that would have been; of one that is not over, and of the
-// evening of one that ended yesterday, what has come is divided by what it was expected to be of one, so that what is more or less than that is seen. Values are a copy where any changes.
+// foresee is the factor of a bin after the history as it is known at the end of it, and the standard deviation of its logarithm.
+func (t *dayTable) foresee(at time.Time, step time.Duration, zone *time.Location) (factor, unsure float64) {
+	date, f, ratio := t.at(at, step, zone)
+	if f == nil {
+		return 1, 0
+	}
+	s := t.foreseen(date, f, at.Add(step/2).Sub(t.s.End()))
+	return factorOf(ratio, s.mean), math.Sqrt(s.variance) * math.Abs(math.Log(max(ratio, leastFactor)))
+}
+
+// plain is the history as it would have been without holidays. What has come on the last two days of it is divided by what was measured to be of a holiday, so that what is more or
+// less than that is seen. An earlier one is replaced by the ordinary day that would have been. Values are a copy where any changes.
 func (t *dayTable) plain() Series {
 	out := t.s
 	changed := false
-	for k, d := range t.days {
+	for k := range t.days {
+		d := &t.days[k]
 		if d.holiday == nil {
 			continue
 		}
 		if !changed {
 			out.Values, changed = append([]float64(nil), t.s.Values...), true
 		}
-		usual := t.usual(k, d.date.Weekday())
-		ratio := t.ratio(d.date, *d.holiday)
-		last := d.from+t.perDay > len(t.s.Values)
+		usual := t.usual(k)
+		ratio := t.ratio(d.date, d.holiday)
 		for h := range t.perDay {
 			i := d.from + h
 			if i < 0 || i >= len(out.Values) || k+1 < len(t.days) && i >= t.days[k+1].from {
@@ -296,10 +348,10 @@ func (t *dayTable) plain() Series {
 			}
 			switch v := out.Values[i]; {
 			case v != v:
-			case !last && !(k == len(t.days)-2 && h >= t.perDay-t.perDay/eveningShare) && usual != nil && usual[h] == usual[h]:
+			case d.strengths == nil && usual != nil && usual[h] == usual[h]:
 				out.Values[i] = usual[h]
 			default:
-				out.Values[i] = undone(v, ratio[h])
+				out.Values[i] = undone(v, d.came(t, ratio, h))
 			}
 		}
 	}
@@ -312,6 +364,17 @@ func undone(v, factor float64) float64 {
 		return math.NaN()
 	}
 	return v / factor
+}
+
+// lowest is the index of the least of values, 0 where none is known.
+func lowest(values []float64) (at int) {
+	least := math.Inf(1)
+	for i, v := range values {
+		if v < least {
+			at, least = i, v
+		}
+	}
+	return at
 }
 
 // leastFactor is what remains of traffic where it is said to stop.

@@ -84,8 +84,8 @@ func (d Date) Weekday() time.Weekday { return d.noon().Weekday() }
 // Since is how many days d comes after another; negative: before.
 func (d Date) Since(other Date) int { return int(d.noon().Sub(other.noon()) / (24 * time.Hour)) }
 
-// after is the day so many days later.
-func (d Date) after(days int) Date { return DateOf(d.noon().AddDate(0, 0, days)) }
+// Plus is the date so many days later.
+func (d Date) Plus(days int) Date { return DateOf(d.noon().AddDate(0, 0, days)) }
 
 // in is the day in a year; of one of every year, that of this year.
 func (d Date) in(year int) Date {

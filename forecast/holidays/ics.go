@@ -185,7 +185,7 @@ func (e icsEvent) rule() (r Rule, problems []Problem) {
 		case end.before(from):
 			problems = append(problems, e.end.problem("An event that ends before it begins", "DTEND is %s, the day after its last one, and DTSTART %s.", end, from))
 		case end != from:
-			r.To = end.after(-1)
+			r.To = end.Plus(-1)
 		}
 	case e.duration != nil:
 		n, err := icsDays(e.duration.value)
@@ -193,7 +193,7 @@ func (e icsEvent) rule() (r Rule, problems []Problem) {
 			problems = append(problems, e.duration.problem("Not a number of whole days", "%v.", err))
 			break
 		}
-		r.To = from.after(n - 1)
+		r.To = from.Plus(n - 1)
 	}
 	if r.To.noon().Sub(from.noon()) >= spread*24*time.Hour {
 		problems = append(problems, e.start.problem("An event that is longer than a year", "It is from %s to %s.", from, r.To))

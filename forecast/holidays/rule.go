@@ -134,7 +134,7 @@ func (r Rule) days(year int, out func(Date, string)) {
 			continue
 		}
 		name := r.Name
-		for d, n := from, 0; !last.before(d) && n < spread; d, n = d.after(1), n+1 {
+		for d, n := from, 0; !last.before(d) && n < spread; d, n = d.Plus(1), n+1 {
 			if r.Name == "" {
 				name = Date{0, d.Month, d.Day}.String()
 			}
@@ -157,7 +157,7 @@ func (r Rule) begins(year int) (from, to Date, ok bool) {
 	}
 	length := to.Since(from)
 	from, ok = r.Repeat.in(r.From, year)
-	return from, from.after(length), ok
+	return from, from.Plus(length), ok
 }
 
 // in is when it comes in a year.
@@ -178,9 +178,9 @@ func (p *Repeat) in(first Date, year int) (Date, bool) {
 		if p.Nth < 0 {
 			d = Date{year, d.Month, 1}
 			d = DateOf(d.noon().AddDate(0, 1, -1))
-			d = d.after(-int(d.Weekday()-p.On+7)%7 + 7*(p.Nth+1))
+			d = d.Plus(-int(d.Weekday()-p.On+7)%7 + 7*(p.Nth+1))
 		} else {
-			d = d.after(int(p.On-d.Weekday()+7)%7 + 7*(p.Nth-1))
+			d = d.Plus(int(p.On-d.Weekday()+7)%7 + 7*(p.Nth-1))
 		}
 		if d.Month != cmp.Or(p.Month, first.Month) {
 			return d, false
