@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -153,10 +154,8 @@ func (f *replayFlags) check(given *pflag.FlagSet) error {
 }
 
 func (a *app) replay(ctx context.Context, f replayFlags) error {
-	if f.out != "" {
-		if err := checkOut(f.out, append(a.filesOf(f.job, f.jobFlags), f.trace, f.forecaster)...); err != nil {
-			return err
-		}
+	if err := a.checkPage(f); err != nil {
+		return err
 	}
 	j, err := a.replayedJob(f)
 	if err != nil {
@@ -206,19 +205,36 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return err
 	}
 	bar.done()
-	if f.out != "" {
-		var page bytes.Buffer
-		if err := replay.WriteHTML(&page, r, about.Build().Version); err != nil {
-			return err
-		}
-		if err := backend.WriteFileMode(f.out, page.Bytes(), 0o644); err != nil {
-			return fmt.Errorf("write the report: %w", err)
-		}
+	if err := writePage(f.out, func(w io.Writer, version string) error { return replay.WriteHTML(w, r, version) }); err != nil {
+		return err
 	}
 	if a.asJSON {
 		return replay.WriteJSON(a.out, r)
 	}
 	return replay.WriteText(a.out, r)
+}
+
+// checkPage refuses a file for the page before anything is computed, where what is read would be written over.
+func (a *app) checkPage(f replayFlags) error {
+	if f.out == "" {
+		return nil
+	}
+	return checkOut(f.out, append(a.filesOf(f.job, f.jobFlags), f.trace, f.forecaster)...)
+}
+
+// writePage writes a page into a file, where one was asked for.
+func writePage(file string, write func(w io.Writer, version string) error) error {
+	if file == "" {
+		return nil
+	}
+	var page bytes.Buffer
+	if err := write(&page, about.Build().Version); err != nil {
+		return err
+	}
+	if err := backend.WriteFileMode(file, page.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
 }
 
 // manyForecasts is more than those of two weeks of minutes.

@@ -183,7 +183,14 @@ func TestReplayFleet(t *testing.T) {
 	t.Parallel()
 	s := newShell(t).asShipped()
 	args := []string{"replay", "-synthetic", "week", "-jobs", "4", "-gpus", "30", "-priority", "1", "-forecast-noise", "0.05", "-policies", "follow,kale"}
-	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow")...).out
+	page := filepath.Join(t.TempDir(), "fleet.html")
+	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow", "-o", page)...).out
+	for _, line := range strings.Split(text, "\n") { // what the text says the page says too
+		cells := strings.Fields(line)
+		if n := len(cells); n > 0 && strings.HasPrefix(line, "  follow") && !strings.Contains(read(t, page), `<td class="n">`+strings.Join(cells[n-8:], `</td><td class="n">`)+"</td>") {
+			t.Errorf("the page has no row %q", line)
+		}
+	}
 	for _, want := range []string{"2 jobs on 15 GPUs for one day of synthetic week", ", 1 with priority", "each job has 7 GPUs", "follow, one pool", "follow, parts", "Peaks need 2 to 16 workers of 1 GPU: "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
@@ -335,7 +342,7 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that 8 is the least"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep says nothing of a fleet"},
-		{[]string{"-synthetic", "week", "-jobs", "4", "-o", "x.html"}, exitUsage, "of a fleet there is the text, or -json"},
+		{[]string{"-trace", "traffic.csv", "-jobs", "4", "-o", "traffic.csv"}, exitUsage, "traffic.csv"},
 		{[]string{"-synthetic", "week", "-jobs", "5000", "-days", "3"}, exitFailed, "5,000 jobs for 3 days: want 2 days at most"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-rescale", "5m..8m"}, exitUsage, "a fleet is rescaled live"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},

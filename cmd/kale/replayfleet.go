@@ -14,7 +14,7 @@ import (
 
 // fleetFlags are the flags of replay by which a fleet goes.
 var fleetFlags = []string{"trace", "synthetic", "job", "var", "var-file", "policies", "days", "jobs", "gpus", "priority", "seeds", "forecaster", "forecast-noise",
-	"lag-weight", "violation-weight", "rescale", "json", "state-dir"}
+	"lag-weight", "violation-weight", "rescale", "json", "out", "state-dir"}
 
 // gpusOfEach is how many GPUs a fleet has for each job where nobody says it.
 const gpusOfEach = 8
@@ -28,14 +28,15 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 		}
 	})
 	switch {
-	case other == "out":
-		return usagef("-out: the page with charts is of one job; of a fleet there is the text, or -json. Leave -out or -jobs out")
 	case other != "":
 		return usagef("-%s says nothing of a fleet, which is replayed with forecasts that know the future but for -forecast-noise: leave -%s or -jobs out", other, other)
 	case f.forecaster != "" && f.forecaster != replay.PerfectForecast:
 		return usagef("-forecaster %s: the forecasts of a fleet know the future but for -forecast-noise; leave -forecaster or -jobs out", f.forecaster)
 	case f.rescale != "" && f.rescale != "live":
 		return usagef("-rescale %s: a fleet is rescaled live; leave -rescale or -jobs out", f.rescale)
+	}
+	if err := a.checkPage(f); err != nil {
+		return err
 	}
 	j, err := a.replayedJob(f)
 	if err != nil {
@@ -80,6 +81,9 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 		return err
 	}
 	bar.done()
+	if err := writePage(f.out, r.WriteHTML); err != nil {
+		return err
+	}
 	if a.asJSON {
 		e := json.NewEncoder(a.out)
 		e.SetIndent("", "  ")

@@ -38,6 +38,8 @@ type FleetOptions struct {
 	Weights *Weights
 	// Progress, where set, is told how many of the days' minutes are done.
 	Progress func(what string, done, total int)
+
+	trail *fleetTrail // where set, it is filled
 }
 
 // FleetResult is what became of a fleet, per day and over all its jobs. Of less than a day, rescales and what was preempted are of that.
@@ -101,6 +103,7 @@ func Fleet(ctx context.Context, base *job.Job, tr Trace, o FleetOptions) (FleetR
 		f.round(t)
 	}
 	f.each(func(m *member) { m.to(end) })
+	f.picture(end)
 	return f.result(end), nil
 }
 
@@ -317,6 +320,7 @@ func (f *fleet) round(t float64) {
 	}
 	f.rounds++
 	f.most = max(f.most, held)
+	f.picture(t)
 	if f.o.Partitioned {
 		for _, m := range f.members {
 			m.follow(m.d.Target)
@@ -355,6 +359,13 @@ func (m *member) follow(target int) {
 	m.aim(target)
 }
 
+// hours and cost are the GPU-hours of a job so far, and what they, its lag and its minutes over the objective cost.
+func (m *member) hours() float64 { return m.tally.held * float64(m.now.GPUs) / 3600 }
+
+func (m *member) cost(w *Weights) float64 {
+	return m.hours() + w.Lag*m.tally.lagSum + w.Violation*m.tally.over
+}
+
 func (f *fleet) result(end float64) FleetResult {
 	out := FleetResult{Preempted: float64(f.preempted), MostHeld: f.most, ShortPct: 100 * float64(f.short) / float64(f.rounds)}
 	minutes, over, first, firstOver := 0.0, 0.0, 0.0, 0.0
@@ -365,9 +376,8 @@ func (f *fleet) result(end float64) FleetResult {
 			first, firstOver = first+t.minutes, firstOver+t.over
 		}
 		out.Rescales += float64(t.rescales)
-		hours := t.held * float64(m.now.GPUs) / 3600
-		out.GPUHours += hours
-		out.Cost += hours + f.o.Weights.Lag*t.lagSum + f.o.Weights.Violation*t.over
+		out.GPUHours += m.hours()
+		out.Cost += m.cost(f.o.Weights)
 	}
 	days := end / day.Seconds()
 	out.GPUHours, out.Cost = out.GPUHours/days, out.Cost/days

@@ -1,10 +1,13 @@
 package replay
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,6 +46,56 @@ func TestFleetOnAPool(t *testing.T) {
 	}
 	if shared.PriorityOverPct > shared.OverPct || shared.PriorityOverPct > 0.5 {
 		t.Errorf("who has priority is over its objective for %.2f %% of the time, all for %.2f %%", shared.PriorityOverPct, shared.OverPct)
+	}
+}
+
+// The page's lines are those of the first seed, and end in its figures: what is held never exceeds the pool, and what the jobs need is drawn beside it.
+func TestFleetPage(t *testing.T) {
+	t.Parallel()
+	o := FleetOptions{Jobs: 4, GPUs: 20, Priority: 1, Seed: 1}
+	r, err := CompareFleets(t.Context(), reference(t), SyntheticWeek(1), o, []string{"follow"}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Policy = "follow"
+	first, err := Fleet(t.Context(), reference(t), SyntheticWeek(1), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Trace = `<script>alert("x")</script>`
+	var page, again bytes.Buffer
+	if err := errors.Join(r.WriteHTML(&page, "1.2.3"), r.WriteHTML(&again, "1.2.3")); err != nil {
+		t.Fatal(err)
+	}
+	html := page.String()
+	if html != again.String() || strings.Contains(html, `<script>alert`) || !strings.Contains(html, "Written by kale 1.2.3") || strings.Count(html, "<tr") != 1+2 {
+		t.Errorf("two pages of one report, a name that became markup, or %d rows", strings.Count(html, "<tr"))
+	}
+	_, data, _ := strings.Cut(html, `id="data">`)
+	data, _, _ = strings.Cut(data, "</script>")
+	var p fleetPicture
+	if err := json.Unmarshal([]byte(data), &p); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Lines) != 2 || p.Lines[0].Parts || !p.Lines[1].Parts || len(p.T) != 1441 || len(p.Need) != 1441 || p.GPUs != 20 {
+		t.Fatalf("%d lines of %d points, a pool of %d", len(p.Lines), len(p.T), p.GPUs)
+	}
+	pool, end := p.Lines[0], 1440
+	near := func(name string, got, want float64) {
+		if math.Abs(got-want) > 1e-3*want {
+			t.Errorf("%s ends at %g: want %g", name, got, want)
+		}
+	}
+	near("GPU-hours", pool.GPUHours[end], first.GPUHours)
+	near("cost", pool.Cost[end], first.Cost)
+	near("minutes over the objective", pool.Over[end], first.OverPct/100*4*1440)
+	over := 0.0
+	for _, jobs := range pool.JobsOver {
+		over += jobs
+	}
+	near("jobs over their objective, in all,", over, pool.Over[end])
+	if slices.Max(pool.Held) != float64(first.MostHeld) || first.OverPct == 0 || slices.Max(p.Need) <= 20 {
+		t.Errorf("at most %g GPUs are held, of %d; need %g", slices.Max(pool.Held), first.MostHeld, slices.Max(p.Need))
 	}
 }
 

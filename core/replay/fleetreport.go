@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -37,6 +37,16 @@ type FleetRow struct {
 	Policy      string `json:"policy"`
 	Partitioned bool   `json:"partitioned"`
 	FleetResult
+
+	trail *fleetTrail // of the first seed
+}
+
+// title names the row in the tables.
+func (r FleetRow) title() string {
+	if r.Partitioned {
+		return r.Policy + ", parts"
+	}
+	return r.Policy + ", one pool"
 }
 
 // CompareFleets replays the fleet of o under each policy, on one pool and in parts, seeds times from o.Seed on.
@@ -63,9 +73,12 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 		for _, parts := range []bool{false, true} {
 			own := o
 			own.Policy, own.Partitioned = p, parts
-			row := FleetRow{Policy: p, Partitioned: parts}
+			row := FleetRow{Policy: p, Partitioned: parts, trail: new(fleetTrail)}
 			for i := range seeds {
-				own.Seed = o.Seed + uint64(i)
+				own.Seed, own.trail = o.Seed+uint64(i), nil
+				if i == 0 {
+					own.trail = row.trail
+				}
 				got, err := Fleet(ctx, base, tr, own)
 				if err != nil {
 					return nil, err
@@ -100,9 +113,8 @@ func (r *FleetReport) parts() string {
 		peaks, math.Ceil(r.Cramped), plan.Thousands(int64(math.Round(r.PeakGPUs))))
 }
 
-// WriteText writes the report for a terminal.
-func (r *FleetReport) WriteText(w io.Writer) error {
-	var b strings.Builder
+// headline says what was replayed, facts how.
+func (r *FleetReport) headline() string {
 	span := "one day"
 	switch {
 	case r.SpanHours > 24:
@@ -110,45 +122,53 @@ func (r *FleetReport) WriteText(w io.Writer) error {
 	case r.SpanHours < 24:
 		span = job.FormatDuration(time.Duration(r.SpanHours * float64(time.Hour)).Round(time.Minute))
 	}
-	fmt.Fprintf(&b, "%s jobs on %s GPUs for %s of %s, rescaled live", plan.Thousands(int64(r.Jobs)), plan.Thousands(int64(r.GPUs)), span, r.Trace)
+	line := fmt.Sprintf("%s jobs on %s GPUs for %s of %s, rescaled live", plan.Thousands(int64(r.Jobs)), plan.Thousands(int64(r.GPUs)), span, r.Trace)
 	if r.Priority > 0 {
-		fmt.Fprintf(&b, ", %s with priority", plan.Thousands(int64(r.Priority)))
+		line += fmt.Sprintf(", %s with priority", plan.Thousands(int64(r.Priority)))
 	}
-	fmt.Fprintf(&b, ".\nForecasts know the future, with an error of %.0f %%. In parts, each job has %d GPUs of its own.\n", 100*r.ForecastNoise, r.GPUs/r.Jobs)
+	return line + "."
+}
+
+func (r *FleetReport) facts() []string {
+	facts := []string{fmt.Sprintf("Forecasts know the future, with an error of %.0f %%. In parts, each job has %d GPUs of its own.", 100*r.ForecastNoise, r.GPUs/r.Jobs)}
 	switch {
 	case r.SpanHours > 24:
-		fmt.Fprintf(&b, "GPU-h, cost, rescales and preempted are of a day.\n")
+		facts = append(facts, "GPU-h, cost, rescales and preempted are of a day.")
 	case r.SpanHours < 24:
-		fmt.Fprintf(&b, "The trace is shorter than a day: GPU-h and cost are scaled up to one.\n")
+		facts = append(facts, "The trace is shorter than a day: GPU-h and cost are scaled up to one.")
 	}
-	fmt.Fprintf(&b, "%s\n\n", r.parts())
-	title := func(row FleetRow) string {
-		if row.Partitioned {
-			return row.Policy + ", parts"
-		}
-		return row.Policy + ", one pool"
-	}
-	width := 0
-	for _, row := range r.Rows {
-		width = max(width, len(title(row)))
-	}
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "  %-*s\tover %%\tpriority %%\tGPU-h\tcost\trescales\tpreempted\tmost held\tshort %%\t\n", width, "policy")
+	return append(facts, r.parts())
+}
+
+// sheet is the table.
+func (r *FleetReport) sheet() sheet {
+	s := sheet{Head: []string{"over %", "priority %", "GPU-h", "cost", "rescales", "preempted", "most held", "short %"}}
 	for _, row := range r.Rows {
 		priority := "-"
 		if r.Priority > 0 {
 			priority = fmt.Sprintf("%.2f", row.PriorityOverPct)
 		}
-		fmt.Fprintf(t, "  %-*s\t%.2f\t%s\t%.1f\t%.1f\t%.0f\t%.0f\t%d\t%.1f\t\n", width, title(row), row.OverPct, priority, row.GPUHours, row.Cost,
-			row.Rescales, row.Preempted, row.MostHeld, row.ShortPct)
+		s.Rows = append(s.Rows, sheetRow{Name: row.title(), Ours: row.Policy == "cost" && !row.Partitioned, Cells: []string{fmt.Sprintf("%.2f", row.OverPct), priority,
+			fmt.Sprintf("%.1f", row.GPUHours), fmt.Sprintf("%.1f", row.Cost), fmt.Sprintf("%.0f", row.Rescales), fmt.Sprintf("%.0f", row.Preempted),
+			strconv.Itoa(row.MostHeld), fmt.Sprintf("%.1f", row.ShortPct)}})
 	}
-	if err := t.Flush(); err != nil {
+	return s
+}
+
+// legend says what the columns are.
+func (r *FleetReport) legend() string {
+	return `over %: share of the jobs' minutes with lag over their objective; priority %: of the jobs with priority. short %: share of the rounds in
+which the jobs together asked for more than there is; preempted: workers that drained for another job. Means over ` + job.Count(r.Seeds, "seed") + "."
+}
+
+// WriteText writes the report for a terminal.
+func (r *FleetReport) WriteText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s\n\n", r.headline(), strings.Join(r.facts(), "\n"))
+	if err := r.sheet().write(&b, false); err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, `
-over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority. short %%: share of the rounds in
-which the jobs together asked for more than there is; preempted: workers that drained for another job. Means over %s.
-`, job.Count(r.Seeds, "seed"))
+	fmt.Fprintf(&b, "\n%s\n", r.legend())
 	_, err := io.WriteString(w, b.String())
 	return err
 }

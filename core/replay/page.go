@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"io"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/core/report"
@@ -80,7 +81,7 @@ func (r *Report) picture() picture {
 			n = len(row.trail.At)
 		}
 	}
-	bunch := max(1, int(math.Ceil(float64(n)/mostPoints)))
+	b := bunches(n)
 	ours, rival := r.ours(), r.cheapestRival()
 	drawn := func(row Row, p *Row) bool { return p != nil && row.Name == p.Name && row.Setting == p.Setting }
 	for _, row := range rows {
@@ -92,21 +93,14 @@ func (r *Report) picture() picture {
 		if row.Setting == LabelBest && row.Name != "oracle" {
 			l.Name += ", best"
 		}
-		for i := 0; i < n; i += bunch {
-			last := min(i+bunch, n) - 1
-			highest := 0.0
-			for k := i; k <= last; k++ {
-				highest = max(highest, t.Lag[k])
-			}
-			l.Lag = append(l.Lag, rounded(highest))
-			l.Capacity, l.Held = append(l.Capacity, rounded(t.Capacity[last])), append(l.Held, float64(t.Held[last]))
-			l.Over, l.LagSum = append(l.Over, rounded(t.Over[last])), append(l.LagSum, rounded(t.LagSum[last]))
-			l.Downtime, l.GPUHours = append(l.Downtime, rounded(t.Downtime[last])), append(l.GPUHours, rounded(t.WorkerHours[last]*r.gpus))
+		l.Lag, l.Capacity, l.Over, l.LagSum, l.Downtime = b.highest(t.Lag), b.last(t.Capacity), b.last(t.Over), b.last(t.LagSum), b.last(t.Downtime)
+		b.each(func(first, last int) {
+			l.Held, l.GPUHours = append(l.Held, float64(t.Held[last])), append(l.GPUHours, rounded(t.WorkerHours[last]*r.gpus))
 			if len(p.Lines) == 0 {
 				p.T = append(p.T, float64(t.At[last].Unix()))
-				p.Rate = append(p.Rate, rounded(r.course.rate(t.At[i], t.At[last])))
+				p.Rate = append(p.Rate, rounded(r.course.rate(t.At[first], t.At[last])))
 			}
-		}
+		})
 		p.Lines = append(p.Lines, l)
 	}
 	return p
@@ -122,6 +116,35 @@ func (c *Course) rate(from, to time.Time) float64 {
 		}
 	}
 	return highest
+}
+
+// thinned are the first and the last index of each bunch of values of which a chart draws one.
+type thinned [][2]int
+
+// bunches divides n values into mostPoints bunches at most.
+func bunches(n int) (out thinned) {
+	size := max(1, int(math.Ceil(float64(n)/mostPoints)))
+	for i := 0; i < n; i += size {
+		out = append(out, [2]int{i, min(i+size, n) - 1})
+	}
+	return out
+}
+
+func (b thinned) each(do func(first, last int)) {
+	for _, of := range b {
+		do(of[0], of[1])
+	}
+}
+
+// highest are the highest of each bunch, last their last, as digits that are drawn.
+func (b thinned) highest(v []float64) (out []float64) {
+	b.each(func(first, last int) { out = append(out, rounded(slices.Max(v[first:last+1]))) })
+	return out
+}
+
+func (b thinned) last(v []float64) (out []float64) {
+	b.each(func(_, last int) { out = append(out, rounded(v[last])) })
+	return out
 }
 
 // rounded keeps four digits, which no chart shows more of.

@@ -1,5 +1,5 @@
 "use strict";
-// Draws the comparison from the JSON in #data, with uPlot. All charts share the time axis, the cursor, the zoom, and the policies that are drawn.
+// Draws the comparison, of a job or of a fleet, from the JSON in #data, with uPlot: the charts that the page has a place for. All share the time axis, the cursor, the zoom, and the policies that are drawn.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   if (!data.lines.length) return;
@@ -8,7 +8,9 @@
   // Okabe and Ito's colours, which most eyes tell apart, and four more.
   const colours = [dark ? "#9aa5b1" : "#59636e", "#0072b2", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#8a4fa0", "#7a8b00", "#a0522d", "#c2185b", "#00838f", "#546e7a", "#ef6c00"];
   const ours = data.lines.findIndex((l) => l.name.startsWith("cost"));
-  const colour = (i) => (i === ours ? "#009e73" : colours[i % colours.length]);
+  const of = data.lines.map((l) => (l.parts === undefined ? l.name : l.name.replace(/,[^,]*$/, ""))); // a fleet's policy has one colour, on one pool and in parts
+  const names = [...new Set(of)];
+  const colour = (i) => (ours >= 0 && of[i] === of[ours] ? "#009e73" : colours[names.indexOf(of[i]) % colours.length]);
   const utc = (ts) => uPlot.tzDate(new Date(ts * 1000), "Etc/UTC");
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
   const font = "12px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
@@ -27,10 +29,11 @@
 
   const make = (id, field, more) => {
     const box = document.getElementById(id);
+    if (!box) return;
     box.setAttribute("role", "img");
     const height = box.classList.contains("tall") ? 320 : 220;
     const first = more.area ? [{ stroke: css("arrivals"), fill: css("busyfill"), width: 1, points: { show: false } }] : [];
-    const series = data.lines.map((l, i) => ({ label: l.name, stroke: colour(i), width: i === ours ? 2.2 : 1.5, show: shown[i], paths: more.stepped ? stepped : undefined, points: { show: false } }));
+    const series = data.lines.map((l, i) => ({ label: l.name, stroke: colour(i), width: i === ours ? 2.2 : 1.5, show: shown[i], dash: l.parts ? [6, 4] : undefined, paths: more.stepped ? stepped : undefined, points: { show: false } }));
     const u = new uPlot({
       width: box.clientWidth, height, tzDate: utc, legend: { show: false }, padding: [8, 24, 0, 0],
       series: [{}, ...first, ...series],
@@ -54,9 +57,10 @@
     charts.push({ u, box, height, offset: 1 + first.length });
   };
   make("capacity", "capacity", { area: data.rate, stepped: true });
-  make("held", "held", { stepped: true });
+  make("held", "held", data.gpus ? { area: data.need, stepped: true, level: data.gpus, least: data.gpus } : { stepped: true });
+  make("jobs_over", "jobs_over", { least: 1 });
   make("lag", "lag", { values: lag, incrs: [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 36000], level: data.max_lag, least: data.max_lag * 0.5 });
-  for (const id of ["over", "lag_sum", "downtime", "gpu_hours"]) make(id, id, { least: 1 });
+  for (const id of ["over", "lag_sum", "downtime", "gpu_hours", "cost"]) make(id, id, { least: 1 });
 
   const chips = document.getElementById("chips");
   data.lines.forEach((l, i) => {
