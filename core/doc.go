@@ -12,7 +12,7 @@
 //
 //	who owns a job, and how it lives     keeper.go, custody.go, last.go (one scheduler per checkpoint), scheduler.go (what it is made of), run.go (its beats), configure.go (its backend), state.go, stop.go, kill.go, command.go (orders), snapshot.go
 //	what is there                        look.go (one look), chief.go, kafka.go, gap.go and teach.go (what the looks teach), fields.go, retention.go
-//	what shall be                        sight.go (what a policy sees), hottest.go, decide.go, share.go (jobs that share a pool), desired.go (what is wanted, and kept), foresight.go, rolling.go, shortage.go
+//	what shall be                        sight.go (what a policy sees), hottest.go, decide.go, share.go (jobs that share a pool), desired.go (what is wanted, and kept), foresight.go, beside.go (a model that takes long), rolling.go, shortage.go
 //	how it comes about                   act.go, change.go (a backend that answers late), ranks.go (who leaves first), trouble.go (what does not stay up), hung.go (what does not answer), walltime.go, renew.go, renewserver.go
 //	how processes find it                trainspec.go, rendezvous.go, checkpoint.go, probe.go
 //	what people are shown                publish.go (the view), record.go, waits.go, standing.go, join.go, rollback.go; without a scheduler glance.go, preview.go, placement.go

@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -33,34 +34,50 @@ type foresight struct {
 	model    *forecast.ONNXModel // nil: a forecaster without a file
 	path     string              // its file; "ensemble" where that is in use, "" where seasonal is
 	fileID   string              // of the job file's model; "ensemble" or, for seasonal, ""
-	wrap     func(forecast.Forecaster) forecast.Forecaster
-	changed  string // since it was taken note of last: which forecaster is in use now, and why; ""
+	changed  string              // since it was taken note of last: which forecaster is in use now, and why; ""
 	warm     bool
 	doubt    string // why no forecast is trusted now, whatever the gate says; ""
 	last     plan.Forecast
+	aside    *beside // asks the gate's first forecaster; nil: there is none, or it is waited for
+	opened   asked
+	tried    *tryProgress
 	fault    time.Time // the newest bin that was said to be a fault of measuring
+}
+
+// asked says how a foresight asks its first forecaster.
+type asked struct {
+	wrap func(forecast.Forecaster) forecast.Forecaster // put in front of each forecaster; nil: nothing
+	// spawn, where set, has it asked in another goroutine, for which a decision waits so long.
+	spawn    func(func())
+	patience time.Duration
+	progress func(done, total int) // see forecast.ONNXOptions
 }
 
 // newForesight opens the job's forecast model. One that cannot be used is an error: the job file names it, and a person must know.
 func newForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage) (*foresight, error) {
-	return wrappedForesight(lg, j, saved, func(f forecast.Forecaster) forecast.Forecaster { return f })
+	return askedForesight(lg, j, saved, asked{})
 }
 
 // wrappedForesight is newForesight with something put in front of each of its forecasters.
 func wrappedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, wrap func(forecast.Forecaster) forecast.Forecaster) (*foresight, error) {
-	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), step: j.Forecast.Interval, season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needed: j.Forecast.Needed(), needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j), wrap: wrap}
+	return askedForesight(lg, j, saved, asked{wrap: wrap})
+}
+
+// askedForesight is newForesight with a say in how it asks.
+func askedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, how asked) (*foresight, error) {
+	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), step: j.Forecast.Interval, season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needed: j.Forecast.Needed(), needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j), opened: how, tried: &tryProgress{tell: how.progress}}
 	var primary forecast.Forecaster
 	if path := j.Forecast.ModelFile(); path != "" {
-		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
+		m, err := f.open(path)
 		if err != nil {
 			return nil, fmt.Errorf("forecast.model of job %q: %w", j.Name, err)
 		}
-		f.model, f.path, f.fileID, primary = m, path, m.Info().ID, f.calendar.With(wrap(m))
+		f.model, f.path, f.fileID, primary = m, path, m.Info().ID, f.first(m)
 	} else if j.Forecast.Model == job.ForecastEnsemble {
-		f.path, f.fileID, primary = job.ForecastEnsemble, job.ForecastEnsemble, f.calendar.With(wrap(forecast.NewSeasonalEnsemble(j.Forecast.Season)))
+		f.path, f.fileID, primary = job.ForecastEnsemble, job.ForecastEnsemble, f.first(forecast.NewSeasonalEnsemble(j.Forecast.Season))
 	}
 	var err error
-	f.gate, err = forecast.NewGate(primary, f.calendar.With(wrap(forecast.NewSeasonal(j.Forecast.Season))), forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
+	f.gate, err = forecast.NewGate(primary, f.heeding(forecast.NewSeasonal(j.Forecast.Season)), forecast.GateOptions{Window: j.Forecast.GateWindow, Tolerance: j.Forecast.GateTolerance})
 	if err != nil {
 		return nil, err
 	}
@@ -86,14 +103,40 @@ func (f *foresight) fits(raw []byte, id string) error {
 	return nil
 }
 
+// open opens a model file.
+func (f *foresight) open(path string) (*forecast.ONNXModel, error) {
+	return forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1, Progress: f.tried.step})
+}
+
+// heeding is a forecaster with the calendar, and what is put in front of it.
+func (f *foresight) heeding(of forecast.Forecaster) forecast.Forecaster {
+	if f.opened.wrap != nil {
+		of = f.opened.wrap(of)
+	}
+	return f.calendar.With(of)
+}
+
+// first is the gate's first forecaster, asked as is wanted.
+func (f *foresight) first(of forecast.Forecaster) forecast.Forecaster {
+	of = f.heeding(of)
+	if f.opened.spawn == nil {
+		return of
+	}
+	f.aside = &beside{Forecaster: of, spawn: f.opened.spawn, patience: f.opened.patience, progress: f.tried, closed: make(chan struct{})}
+	if _, has := of.(interface{ ID() string }); !has {
+		return withoutID{f.aside}
+	}
+	return f.aside
+}
+
 // use puts the model of a file in the place of the one in use. It is tried on the past at the next forecast.
 func (f *foresight) use(path string) error {
-	m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
+	m, err := f.open(path)
 	if err != nil {
 		return err
 	}
-	f.gate.Replace(f.calendar.With(f.wrap(m)))
 	f.close()
+	f.gate.Replace(f.first(m))
 	f.model, f.path, f.warm = m, path, false
 	return nil
 }
@@ -174,16 +217,70 @@ func beyondModel(j *job.Job, info forecast.ModelInfo, advice string) (diags hcl.
 	return diags
 }
 
-// forecast is what is expected for the bins after the history, with the gate's verdict.
-func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Forecast {
-	if !f.warm && history.Known() > 0 {
-		f.warm = true
-		if n, err := f.gate.Warm(history, f.steps); err != nil {
-			f.lg.Warn("the forecasters could not be tried on the past", "err", err)
-		} else {
-			f.lg.Info("forecasters tried on the past", "origins", n)
+// prepare tries the forecasters on the past, where that is to be done, and says whether the first of them is still at it: then it has no forecast.
+func (f *foresight) prepare(history forecast.Series) (trying bool) {
+	if f.aside != nil {
+		if e := f.aside.tried(); e != nil {
+			f.takeTrial(e, history)
 		}
 	}
+	if !f.warm && history.Known() > 0 && (f.aside == nil || f.aside.free()) {
+		f.warm = true
+		f.tryOn(history)
+	}
+	return f.aside.trying() != nil
+}
+
+// tryOn tries the forecasters on the past: one that is asked beside is not waited for.
+func (f *foresight) tryOn(history forecast.Series) {
+	if f.aside != nil {
+		f.aside.hush = true
+	}
+	n, err := f.gate.Warm(history, f.steps)
+	if f.aside != nil {
+		f.aside.hush = false
+	}
+	if err != nil {
+		f.lg.Warn("the forecasters could not be tried on the past", "err", err)
+		return
+	}
+	f.lg.Info("forecasters tried on the past", "origins", n)
+	if f.aside == nil {
+		return
+	}
+	f.aside.try(history, f.steps, f.gate.Lacking(history))
+	if e := f.aside.tried(); e != nil {
+		f.takeTrial(e, history)
+	}
+}
+
+// takeTrial takes in what a trial has come to. The model's forecasts of the time that it took are lacking then, few as they are.
+func (f *foresight) takeTrial(e *errand, history forecast.Series) {
+	for _, fc := range append(e.past, e.f) {
+		f.gate.Fill(fc)
+	}
+	for _, at := range f.gate.Lacking(history) {
+		if e.err != nil || !at.After(e.f.At) {
+			continue
+		}
+		fc, err := f.aside.Forecast(history.Until(at), f.steps)
+		if errors.Is(err, forecast.ErrNotReady) {
+			break // it is not quick enough: the others are scored without them
+		}
+		if err == nil {
+			f.gate.Fill(fc)
+		}
+	}
+	if e.err != nil {
+		f.lg.Info("the forecast model has no forecast yet", "why", e.err, "took", e.took.Round(time.Millisecond))
+		return
+	}
+	f.lg.Info("the forecast model was held to the past", "moments", len(e.past), "took", e.took.Round(time.Millisecond))
+}
+
+// forecast is what is expected for the bins after the history, with the gate's verdict.
+func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Forecast {
+	f.prepare(history)
 	f.sayFault(history)
 	fc, v, err := f.gate.Forecast(now, history, f.steps)
 	short := f.short(history)
@@ -341,7 +438,10 @@ func BandAt(f plan.Forecast, t time.Time) *Band {
 }
 
 func (f *foresight) close() {
-	if f.model != nil {
+	switch {
+	case f.aside != nil:
+		f.aside.close(f.model)
+	case f.model != nil:
 		_ = f.model.Close()
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Run looks, decides and acts until ctx ends. Training goes on after that. Of a number of workers that nobody has pinned nothing is decided before the arrival history has
-// been read from the broker, or could not be; what was decided before is kept up meanwhile, and orders are taken.
+// been read from the broker, or could not be, and on a job that runs, not before its forecast model has been held to it (awaitsModel); what was decided before is kept up meanwhile, and orders are taken.
 // LostError, HeldError: another scheduler has the job.
 func (s *Scheduler) Run(ctx context.Context) error {
 	if !s.opt.Stop {
@@ -105,6 +105,8 @@ func (s *Scheduler) await(ctx context.Context, look <-chan time.Time) bool {
 	case c := <-s.commands:
 		c.done <- s.obey(ctx, c)
 	case <-s.missed.history():
+	case <-s.modelTried():
+		s.heldOnce = true
 	case <-s.answered():
 	case <-look:
 	}
@@ -195,7 +197,7 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 	if s.undecided && s.seen.unknown(s.begun()) == "" {
 		s.tickAt = now
 	}
-	if !s.tickAt.After(now) && !s.want.Stopping && (s.want.Manual.Pinned || s.missed.history() == nil) {
+	if !s.tickAt.After(now) && !s.want.Stopping && (s.want.Manual.Pinned || s.missed.history() == nil) && !s.awaitsModel(now) {
 		if err := s.decide(now); err != nil {
 			return err
 		}

@@ -87,6 +87,8 @@ type Scheduler struct {
 	prior    estimator.Model
 	online   *estimator.Online
 	foresee  *foresight
+	awaited  time.Time    // since when a job that runs waits for its forecast model; see awaitsModel
+	heldOnce bool         // it has waited, or had not to
 	training *trainingRun // of a forecast model; nil: none
 	loads    *workloads
 	progress *progressLog
@@ -362,7 +364,7 @@ func (s *Scheduler) connect(ctx context.Context) error {
 			s.online = learnt
 		}
 	}
-	if s.foresee, err = newForesight(s.lg, j, s.want.Gate); err != nil {
+	if s.foresee, err = askedForesight(s.lg, j, s.want.Gate, s.asks()); err != nil {
 		return err
 	}
 	if j.Forecast.Retrain > 0 {

@@ -38,6 +38,8 @@ type calibration struct {
 	// before are errors that were made out of sample before the end of the training, as [residuals.paths] has them, of a model without a band of its own. With them, it is
 	// not run on what it was trained on.
 	before [][]float64
+	// progress, where set, is told of the runs.
+	progress func(done, total int)
 
 	learnt memory[offsets]
 	mu     sync.Mutex // guards runs
@@ -65,9 +67,9 @@ type replayOf struct {
 }
 
 type replay struct {
-	said   shape
-	failed bool
-	pass   int // in which it was used last
+	said shape
+	err  error
+	pass int // in which it was used last
 }
 
 // offsets are the quantiles of the past outcomes, in half-widths, and courses of them.
@@ -76,11 +78,12 @@ type offsets struct {
 	rows      [][]float64 // rows[i][h] for spreadLevels[i]
 	scenarios [][]float64
 	outcomes  []int // by horizon: unseen ones
+	err       error // the model gave up; then there is nothing else
 }
 
 // spread gives f, whose Mean is that of now, its band, quantiles and scenarios. run makes a forecast of as many bins at the end of a history. Levels that the model
-// lists besides spreadLevels are those of own, with their rows.
-func (c *calibration) spread(f *Forecast, history Series, now shape, own *Forecast, run func(Series) (shape, error)) {
+// lists besides spreadLevels are those of own, with their rows. An error is one of run that [givesUp]: what was learnt until then is kept, and gone on with.
+func (c *calibration) spread(f *Forecast, history Series, now shape, own *Forecast, run func(Series) (shape, error)) error {
 	steps := len(now.mean)
 	t := c.trials(history, steps)
 	from, to := milestones(history, min(t.apart, t.unseen))
@@ -90,10 +93,15 @@ func (c *calibration) spread(f *Forecast, history Series, now shape, own *Foreca
 	past := Series{Start: history.At(from), Step: history.Step, Values: history.Values[from:to]}
 	of := lessonOf{bins: len(past.Values), sum: digest(past), steps: steps}
 	o := c.learnt.get(of, lessonsKept, func(o *offsets) { c.learn(o, past, steps, run) })
+	if o.err != nil {
+		c.learnt.forget(o)
+		return o.err
+	}
 	o.onto(f, now, own)
 	if own == nil && !f.Calibrated() {
 		f.reach(history.Values)
 	}
+	return nil
 }
 
 // trials are the past origins at which a model is tried: every so many bins from one on and, since the training, every so many. These numbers are powers of
@@ -157,9 +165,14 @@ func (c *calibration) learn(out *offsets, past Series, steps int, run func(Serie
 			honest.note(h, path[h])
 		}
 	}
-	for _, o := range origins {
-		said, ok := c.replay(past.Until(past.At(o)), steps, run)
-		if !ok {
+	tell := c.told(past, origins, steps)
+	for i, o := range origins {
+		said, err := c.replay(past.Until(past.At(o)), steps, run)
+		if tell(i + 1); err != nil {
+			if givesUp(err) {
+				out.err = err
+				return
+			}
 			continue // A gap there; the others say enough.
 		}
 		every.begin()
@@ -201,17 +214,46 @@ func isFlattered(every, honest *residuals) bool {
 	return m > 0 && m < n && proper/m > flattery*(all-proper)/(n-m)
 }
 
-// replay is what the model says after past, from memory where it can be. The caller holds mu.
-func (c *calibration) replay(past Series, steps int, run func(Series) (shape, error)) (shape, bool) {
+// told is what progress is told by, of how many origins are done; nothing where few runs are to be made.
+func (c *calibration) told(past Series, origins []int, steps int) func(done int) {
+	if c.progress == nil {
+		return func(int) {}
+	}
+	missing := 0
+	for _, o := range origins {
+		if r := c.runs[c.runAt(past.Until(past.At(o)))]; r == nil || !r.of(steps) {
+			missing++
+		}
+	}
+	if missing < tellFrom {
+		return func(int) {}
+	}
+	c.progress(0, len(origins))
+	return func(done int) { c.progress(done, len(origins)) }
+}
+
+// runAt names the run at the end of past.
+func (c *calibration) runAt(past Series) replayOf {
 	seen := past
 	if first := len(past.Values) - c.input - c.season; first > 0 {
 		seen = Series{Start: past.At(first), Step: past.Step, Values: past.Values[first:]}
 	}
-	of := replayOf{end: past.End().UnixNano(), sum: digest(seen), bins: len(seen.Values)}
+	return replayOf{end: past.End().UnixNano(), sum: digest(seen), bins: len(seen.Values)}
+}
+
+// of says whether a run tells of so many bins, or why of none.
+func (r *replay) of(steps int) bool { return r.err != nil || len(r.said.mean) >= steps }
+
+// replay is what the model says after past, from memory where it can be. The caller holds mu.
+func (c *calibration) replay(past Series, steps int, run func(Series) (shape, error)) (shape, error) {
+	of := c.runAt(past)
 	r := c.runs[of]
-	if r == nil || !r.failed && len(r.said.mean) < steps {
+	if r == nil || !r.of(steps) {
 		said, err := run(past)
-		r = &replay{said: said, failed: err != nil}
+		if err != nil && givesUp(err) {
+			return shape{}, err // which tells nothing of this moment
+		}
+		r = &replay{said: said, err: err}
 		if len(c.runs) >= 2*replaysMost {
 			for of, r := range c.runs {
 				if r.pass < c.pass {
@@ -222,7 +264,7 @@ func (c *calibration) replay(past Series, steps int, run func(Series) (shape, er
 		c.runs[of] = r
 	}
 	r.pass = c.pass
-	return r.said, !r.failed
+	return r.said, r.err
 }
 
 // adapted are the quantiles at spreadLevels of errors to which [residuals.adapt] was done.

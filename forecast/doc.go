@@ -21,6 +21,9 @@
 //     arrived, falls back when the first does worse, comes back when it is good
 //     again, and says which it used, why, and whether either is to be trusted.
 //
+// The first forecast of a model file runs it at some hundred moments of the past (calibrate.go), which takes a large one seconds; ONNXOptions.Progress tells how far it is.
+// A scheduler that runs does not wait for that (core/beside.go): until then the gate has a primary that answers [ErrNotReady]. What is learnt is the same.
+//
 // [Backtest] measures a forecaster by rolling origin; kale forecast eval prints it.
 //
 // No forecaster reads a clock, a random source or anything but its arguments:

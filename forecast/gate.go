@@ -267,6 +267,8 @@ func (g *Gate) choose(v *Verdict, s gateScores, first Forecast, errFirst error, 
 	}
 	switch {
 	case g.primary == nil:
+	case errors.Is(errFirst, ErrNotReady):
+		v.FallenBack, v.Why = true, errFirst.Error()
 	case errFirst != nil:
 		v.FallenBack, v.Why = true, fmt.Sprintf("it gave no forecast: %v", errFirst)
 	case errSecond != nil:
@@ -282,6 +284,9 @@ func (g *Gate) choose(v *Verdict, s gateScores, first Forecast, errFirst error, 
 		f.Note = joinNotes(fmt.Sprintf("%s instead of %s: %s", name, g.primary.Name(), v.Why), f.Note)
 	}
 	v.Using = f.Source
+	if errors.Is(errFirst, ErrNotReady) {
+		return f
+	}
 	if before := g.state.Using; before != "" && before != v.Using {
 		v.Changed, v.Change = true, g.change(before, *v, errFirst, errSecond)
 	}

@@ -114,6 +114,26 @@ func (g *Gate) Warm(history Series, steps int) (int, error) {
 	return added, nil
 }
 
+// Lacking are the moments of the past, in order, at which the primary has made no forecast that it is scored by, while it was not ready.
+func (g *Gate) Lacking(history Series) (out []time.Time) {
+	for _, k := range g.state.Kept {
+		if k.Primary == nil && g.primary != nil && k.Step == history.Step && !k.At.After(history.End()) && k.At.After(history.Start) {
+			out = append(out, k.At)
+		}
+	}
+	return out
+}
+
+// Fill puts a forecast of the primary where it was lacking, made at the end of what was known then. Elsewhere it does nothing.
+func (g *Gate) Fill(f Forecast) {
+	for i, k := range g.state.Kept {
+		if k.Primary == nil && f.Mean != nil && k.At.Equal(f.At) && k.Step == f.Step {
+			g.state.Kept = slices.Clone(g.state.Kept) // a copy of the state may hold it
+			g.state.Kept[i].Primary, g.state.Kept[i].Seen = singles(f.usual()), k.At.Before(g.trainedUntil())
+		}
+	}
+}
+
 // complete reports that nothing can be added to the i-th kept forecast.
 func (g *Gate) complete(i int) bool {
 	k := g.state.Kept[i]

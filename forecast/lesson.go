@@ -64,6 +64,13 @@ func (k *memory[T]) get(of lessonOf, most int, learn func(*T)) *T {
 	return &one.what
 }
 
+// forget drops what get gave.
+func (k *memory[T]) forget(what *T) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.all = slices.DeleteFunc(k.all, func(one *learnt[T]) bool { return &one.what == what })
+}
+
 // lesson finds what the forecaster has learnt by the history, or learns it. y is the history without the bins before its first milestone.
 func (s *seasonal) lesson(history Series, steps int) (l *lesson, y []float64, err error) {
 	cands, err := s.candidates(history)

@@ -1,12 +1,14 @@
 package forecast
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kale-sched/kale/core/onnx"
@@ -24,6 +26,11 @@ const maxModelBytes = 1 << 30
 type ONNXOptions struct {
 	Runtime onnx.Options
 	Threads int
+	// Limit is how long one answer may take, 0: a minute. A Forecast that needs many of them may take longer.
+	Limit time.Duration
+	// Progress, where set, is told, by the goroutine of a Forecast, at how many of so many moments of the past the model has been tried: the first forecast of a
+	// large file takes seconds for it, those that follow add a moment now and then.
+	Progress func(done, total int)
 }
 
 // ONNXModel is a [Forecaster] that runs a model file. It holds memory outside
@@ -33,8 +40,10 @@ type ONNXModel struct {
 	info ModelInfo
 
 	calibration *calibration
+	limit       time.Duration
+	closing     atomic.Bool
 
-	mu      sync.Mutex // guards session and the slices bound to it
+	mu      sync.Mutex // guards the slices bound to session
 	session *onnx.Session
 	history []float32
 	output  []float32
@@ -65,7 +74,8 @@ func NewONNX(path string, model []byte, o ONNXOptions) (*ONNXModel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
 	}
-	m := &ONNXModel{path: path, info: info, calibration: &calibration{input: info.Input, trained: info.TrainedUntil, season: info.season(), replays: replaysOf(len(model))}}
+	m := &ONNXModel{path: path, info: info, calibration: &calibration{input: info.Input, trained: info.TrainedUntil, season: info.season(), replays: replaysOf(len(model)), progress: o.Progress}}
+	m.limit = cmp.Or(o.Limit, defaultLimit)
 	if err := m.start(model, o); err != nil {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
 	}
@@ -127,9 +137,11 @@ func (m *ONNXModel) Info() ModelInfo {
 // does not say.
 func (m *ONNXModel) TrainedUntil() time.Time { return m.info.TrainedUntil }
 
-// Close frees the model. A Forecast after it is an error. Closing again does
+// Close frees the model. A Forecast after it is an error, and so is one under way, which ends at the next operator of the model. Closing again does
 // nothing.
 func (m *ONNXModel) Close() error {
+	m.closing.Store(true)
+	m.session.Interrupt()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.session.Close()
@@ -161,7 +173,7 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	}
 	now, own := m.shape(rows)
 	f := Forecast{At: history.End(), Step: history.Step, Source: who, Mean: slices.Clone(now.mean)}
-	m.calibration.spread(&f, history, now, own, func(past Series) (shape, error) {
+	err = m.calibration.spread(&f, history, now, own, func(past Series) (shape, error) {
 		rows, err := m.run(past, steps)
 		if err != nil {
 			return shape{}, err
@@ -169,6 +181,9 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 		said, _ := m.shape(rows)
 		return said, nil
 	})
+	if err != nil {
+		return Forecast{}, fmt.Errorf("%s: model %s, held to the past: %w", who, m.path, err)
+	}
 	if !f.Calibrated() {
 		f.Note = m.uncalibrated(f)
 	}
@@ -231,8 +246,8 @@ func (m *ONNXModel) run(history Series, steps int) ([][]float64, error) {
 	if m.forecastTime != nil {
 		copy(m.forecastTime, marks(names, history.End(), step, m.info.Horizon))
 	}
-	if err := m.session.Run(); err != nil {
-		return nil, fmt.Errorf("ONNX Runtime gave no answer (%w): where that is so at every moment, the file asks for what it cannot do: train or export it anew", err)
+	if err := m.answer(); err != nil {
+		return nil, err
 	}
 	for r := range rows {
 		for h := range steps {

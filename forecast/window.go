@@ -384,14 +384,14 @@ func (w *window) Forecast(history Series, steps int) (Forecast, error) {
 		return Forecast{}, fmt.Errorf("%s: %w", w.kind, err)
 	}
 	f := Forecast{At: history.End(), Step: history.Step, Mean: w.mean(x, steps), Source: w.kind}
-	w.calibration.spread(&f, history, shape{mean: f.Mean}, nil, func(past Series) (shape, error) {
+	err = w.calibration.spread(&f, history, shape{mean: f.Mean}, nil, func(past Series) (shape, error) {
 		x, _, err := inputWindow(past.Values, w.input, w.season)
 		if err != nil {
 			return shape{}, err
 		}
 		return shape{mean: w.mean(x, steps)}, nil
 	})
-	return f, nil
+	return f, err
 }
 
 // mean is what follows the window x.

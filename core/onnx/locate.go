@@ -17,6 +17,9 @@ var ErrNoLibrary = errors.New("ONNX Runtime's library was not found")
 // ErrNoCgo is what everything that needs the library answers in a program built without cgo.
 var ErrNoCgo = errors.New("onnx: this program was built without cgo and cannot run models; build it with CGO_ENABLED=1 and a C compiler")
 
+// ErrInterrupted is in the chain of the error of a [Session.Run] that [Session.Interrupt] has ended.
+var ErrInterrupted = errors.New("it was interrupted")
+
 // Locate finds ONNX Runtime's library. It looks at the file that KALE_ONNXRUNTIME names (and nowhere else when it is set), then
 // beside the executable, then, from the executable's folder and from the working directory upward, at
 // .deps/onnxruntime/libonnxruntime.so, where `make deps` puts it.

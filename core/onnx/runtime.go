@@ -153,6 +153,11 @@ type Session struct {
 	ints   map[string][]int64
 	values []ort.Value
 	pin    runtime.Pinner // the library keeps the slices' addresses between calls
+
+	halt    sync.Mutex // guards what follows; taken after mu
+	options *ort.RunOptions
+	running bool
+	halted  bool // the Run under way was told to end
 }
 
 // NewSession makes a model ready to run. All shapes must be known, from the model or from the options. The caller closes it.
@@ -195,6 +200,9 @@ func newSession(model []byte, o SessionOptions) (*Session, error) {
 	}
 	// A session that is lost without Close must not leave its slices pinned: a lost Pinner ends the process.
 	runtime.SetFinalizer(s, func(s *Session) { _ = s.Close() })
+	if s.options, err = ort.NewRunOptions(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return s, nil
 }
 
@@ -294,17 +302,48 @@ func (s *Session) Feed(name string, shape []int, data []float32) error {
 	return nil
 }
 
-// Run computes the outputs from the inputs. It blocks until they are in their slices, and allocates nothing.
+// Run computes the outputs from the inputs. It blocks until they are in their slices, and allocates nothing. ErrInterrupted: see Interrupt.
 func (s *Session) Run() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.run == nil {
 		return errors.New("onnx: run: the session is closed")
 	}
-	if err := s.run.Run(); err != nil {
+	s.begins()
+	err := s.run.RunWithOptions(s.options)
+	if s.ends() {
+		return fmt.Errorf("onnx: run: %w", ErrInterrupted)
+	}
+	if err != nil {
 		return fmt.Errorf("onnx: run: %w", err)
 	}
 	return nil
+}
+
+func (s *Session) begins() {
+	s.halt.Lock()
+	defer s.halt.Unlock()
+	s.running = true
+}
+
+// ends says whether the Run that has ended was interrupted.
+func (s *Session) ends() (interrupted bool) {
+	s.halt.Lock()
+	defer s.halt.Unlock()
+	if interrupted = s.halted; interrupted {
+		_ = s.options.UnsetTerminate() // the next Run would tell
+	}
+	s.running, s.halted = false, false
+	return interrupted
+}
+
+// Interrupt ends the Run that is under way, when the operator that computes has ended; without one it does nothing. It may be called by any goroutine.
+func (s *Session) Interrupt() {
+	s.halt.Lock()
+	defer s.halt.Unlock()
+	if s.running && !s.halted {
+		s.halted = s.options.Terminate() == nil
+	}
 }
 
 // Close frees what the runtime holds for the session. The slices remain the caller's, unbound. Closing again does nothing.
@@ -316,6 +355,9 @@ func (s *Session) Close() error {
 	}
 	err := s.run.Destroy()
 	s.run = nil
+	if s.options != nil {
+		destroy(s.options)
+	}
 	s.release()
 	return err
 }

@@ -38,5 +38,8 @@ func (s *Session) Feed(string, []int, []float32) error { return ErrNoCgo }
 // Run answers ErrNoCgo.
 func (s *Session) Run() error { return ErrNoCgo }
 
+// Interrupt does nothing.
+func (s *Session) Interrupt() {}
+
 // Close does nothing.
 func (s *Session) Close() error { return nil }

@@ -285,3 +285,44 @@ func TestSessionsInParallel(t *testing.T) {
 	runtime.GC()
 	runtime.GC()
 }
+
+// A Run is ended by another goroutine, and the session runs again after it. To interrupt nothing does nothing.
+func TestInterrupt(t *testing.T) {
+	g := onnx.NewGraph()
+	const n = 512
+	w := make([]float32, n*n)
+	for i := range w {
+		w[i] = float32(i%7) / (3 * n)
+	}
+	x := g.Input("x", onnx.Float32, n, n)
+	y, by := x, g.Const(w, n, n)
+	for range 100 {
+		y = g.MatMul(y, by)
+	}
+	g.Output("y", y)
+	model, err := g.Model(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := onnxtest.Session(t, model)
+	s.Interrupt()
+	if err := s.Run(); err != nil {
+		t.Fatalf("after an interruption of nothing: %v", err)
+	}
+	done := make(chan error)
+	go func() { done <- s.Run() }()
+	for wait := true; wait; {
+		select {
+		case err = <-done:
+			wait = false
+		default:
+			s.Interrupt()
+		}
+	}
+	if !errors.Is(err, onnx.ErrInterrupted) {
+		t.Errorf("interrupted, it says %v", err)
+	}
+	if err := s.Run(); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}

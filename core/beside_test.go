@@ -1,0 +1,235 @@
+package core
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/onnx/onnxtest"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/forecast"
+	"github.com/kale-sched/kale/forecast/forecasttest"
+)
+
+// heavy is a job whose forecast model is a file that takes long, and a history for it.
+func heavy(t *testing.T, width int) (*job.Job, forecast.Series) {
+	t.Helper()
+	onnxtest.Library(t)
+	raw, err := forecasttest.Untrained(width, 96, 60, time.Second, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "model.onnx")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := parseJob(t, strings.Replace(fmt.Sprintf(rigJob, "b:1", rigTopic, job.ModeLive, t.TempDir()), `history  = "1m"`, fmt.Sprintf("history = \"30m\"\n model = %q", file), 1))
+	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second}
+	for i := range 1800 {
+		s.Values = append(s.Values, 1000*(1.2+math.Sin(float64(i)/60*2*math.Pi))+float64(i*7919%101))
+	}
+	return j, s
+}
+
+// waited is what foresight says when the trial of its model has ended.
+func waited(t *testing.T, f *foresight, s forecast.Series) plan.Forecast {
+	t.Helper()
+	select {
+	case <-f.aside.trying():
+	case <-time.After(2 * time.Minute):
+		t.Fatal("the trial does not end")
+	}
+	f.aside.patience = time.Minute
+	return f.forecast(s.End(), s)
+}
+
+// A model that takes long to be held to the past delays no decision: the fallback is used meanwhile, and says why. Then all is as if it had been waited for: the forecast, what the gate
+// says, and what it remembers.
+func TestLargeModelDelaysNothing(t *testing.T) {
+	j, s := heavy(t, 128)
+	lg := slog.New(slog.DiscardHandler)
+	var told []string
+	preview := &Scheduler{job: j, opt: Options{Progress: func(what string, done, total int) {
+		told = append(told, fmt.Sprintf("%s: %d of %d", what, done, total))
+	}}}
+	at, err := askedForesight(lg, j, nil, preview.asks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.close()
+	first, later := s.Until(s.At(1780)), s.Until(s.At(1790))
+	at.forecast(first.End(), first)
+	n := len(told)
+	at.forecast(later.End(), later)
+	want := at.forecast(s.End(), s)
+	if told = told[:n]; n < 16 || told[0] != fmt.Sprintf("holding the forecast model to the past: 0 of %d", n-1) || told[n-1] != fmt.Sprintf("holding the forecast model to the past: %d of %[1]d", n-1) {
+		t.Errorf("who waits for it, such as kale plan, is told %q", told)
+	}
+
+	f, err := askedForesight(lg, j, nil, asked{spawn: func(g func()) { go g() }, patience: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	turns <- struct{}{} // another job's model has its turn
+	said := f.forecast(first.End(), first)
+	if said.Source != "seasonal" || !strings.Contains(said.Reason, "seasonal instead of onnx:untrained: it is to be held to the past, after the model of another job") {
+		t.Errorf("while another has its turn: %s: %s", said.Source, said.Reason)
+	}
+	f.forecast(later.End(), later)
+	<-turns
+	eventually(t, "it says how far it is", func() error {
+		if got := f.forecast(later.End(), later); !strings.Contains(got.Reason, "it is being held to the past: ") || !strings.Contains(got.Reason, "moments") || got.Source != "seasonal" {
+			return fmt.Errorf("%s: %s", got.Source, got.Reason)
+		}
+		return nil
+	})
+	if f.changed != "" {
+		t.Errorf("that the model is not ready yet counts as a change: %s", f.changed)
+	}
+	got := waited(t, f, s)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("afterwards it forecasts otherwise: %s, want %s", got.Reason, want.Reason)
+	}
+	was, is := at.gate.State(), f.gate.State()
+	if !reflect.DeepEqual(is.Kept, was.Kept) || len(is.Kept) < 10 || is.Using != was.Using {
+		t.Errorf("the gate remembers %d forecasts, using %q; want %d, %q, or others", len(is.Kept), is.Using, len(was.Kept), was.Using)
+	}
+}
+
+// The scheduler's end ends the trial of a model, and so does the promotion of another, also of one that has not had its turn.
+func TestTrialEndsWithTheJob(t *testing.T) {
+	j, s := heavy(t, 256)
+	begin := func() *foresight {
+		f, err := askedForesight(slog.New(slog.DiscardHandler), j, nil, asked{spawn: func(g func()) { go g() }, patience: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.forecast(s.End(), s)
+		return f
+	}
+	f := begin()
+	e := f.aside.run
+	eventually(t, "the trial goes on", func() error {
+		if f.tried.done.Load() < 1 {
+			return fmt.Errorf("%d of %d", f.tried.done.Load(), f.tried.total.Load())
+		}
+		return nil
+	})
+	f.close()
+	if done, total := f.tried.done.Load(), f.tried.total.Load(); !e.ended() || e.err == nil || !strings.Contains(e.err.Error(), "it is closed") || done >= total {
+		t.Errorf("at the end: ended %v, %v, at %d of %d", e.ended(), e.err, done, total)
+	}
+
+	turns <- struct{}{}
+	f = begin()
+	defer f.close()
+	e = f.aside.run
+	err := f.use(j.Forecast.ModelFile())
+	<-turns
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !e.ended() || e.err == nil {
+		t.Errorf("the trial of the model before: ended %v, %v", e.ended(), e.err)
+	}
+	f.forecast(s.End(), s)
+	if got := waited(t, f, s); f.aside.run != nil || strings.Contains(got.Reason, "held to the past") {
+		t.Errorf("the model that was promoted: %s: %s", got.Source, got.Reason)
+	}
+}
+
+// A model that was too slow is left alone for a while, and its error says why.
+func TestSlowModelIsLeftAlone(t *testing.T) {
+	slow := tooSlow{asked: new(int)}
+	b := &beside{Forecaster: slow, spawn: func(g func()) { g() }, patience: time.Second, progress: &tryProgress{}, closed: make(chan struct{})}
+	for range 3 {
+		if _, err := b.Forecast(forecast.Series{}, 1); err == nil || !strings.Contains(err.Error(), "too slow") {
+			t.Errorf("it says %v", err)
+		}
+	}
+	if b.slow = time.Now(); *slow.asked != 1 {
+		t.Errorf("it was asked %d times", *slow.asked)
+	}
+	if _, _ = b.Forecast(forecast.Series{}, 1); *slow.asked != 2 {
+		t.Errorf("later it was asked %d times", *slow.asked)
+	}
+}
+
+type tooSlow struct {
+	forecast.Forecaster
+	asked *int
+}
+
+func (s tooSlow) Forecast(forecast.Series, int) (forecast.Forecast, error) {
+	*s.asked++
+	return forecast.Forecast{}, fmt.Errorf("model m: %w", forecast.ErrTooSlow)
+}
+
+// A restart changes no decision: on a job that runs the first one waits for the model, but no longer than until the next would be due. Orders are taken meanwhile.
+func TestRestartWaitsForTheModel(t *testing.T) {
+	j, _ := heavy(t, 64)
+	r := newRig(t, rigOptions{change: func(text string) string {
+		return strings.NewReplacer(`history  = "1m"`, fmt.Sprintf("history = \"5m\"\n model = %q", j.Forecast.ModelFile()), `tick         = "1s"`, `tick = "10s"`).Replace(text)
+	}})
+	r.steadyTraffic()
+	if err := r.readHistory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.started(2)
+	r.order("auto", 0)
+	r.until("it forecasts by the model", func() error {
+		if src := r.s.foresee.last.Source; src != "onnx:untrained" && !strings.Contains(r.s.foresee.last.Reason, "its recent error is") {
+			return fmt.Errorf("%s: %s", src, r.s.foresee.last.Reason)
+		}
+		return nil
+	})
+	restart := func() {
+		r.reopen()
+		r.s.spawn = func(f func()) { go f() }
+		r.s.foresee.aside.patience = time.Millisecond
+		r.now = time.Now()
+		if err := r.readHistory(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forecasts := func() bool { return len(r.s.foresee.last.Mean) > 0 }
+
+	turns <- struct{}{}
+	restart()
+	r.beat()
+	if forecasts() {
+		t.Error("it decides before the model is there")
+	}
+	tried := r.s.modelTried()
+	if <-turns; tried == nil {
+		t.Fatal("it does not wait for the model")
+	}
+	<-tried
+	if r.beat(); !forecasts() || strings.Contains(r.s.foresee.last.Reason, "held to the past") {
+		t.Errorf("then it decides by %q: %s", r.s.foresee.last.Source, r.s.foresee.last.Reason)
+	}
+
+	turns <- struct{}{}
+	restart()
+	r.beats(3)
+	if forecasts() {
+		t.Error("it decides before the model is there")
+	}
+	r.order("scale", 3)
+	if r.s.want.Target != 3 {
+		t.Errorf("an order meanwhile: target %d", r.s.want.Target)
+	}
+	r.order("auto", 0)
+	if r.beats(12); !forecasts() || !strings.Contains(r.s.foresee.last.Reason, "held to the past") {
+		t.Errorf("after a tick it decides by %q: %s", r.s.foresee.last.Source, r.s.foresee.last.Reason)
+	}
+	<-turns
+}
