@@ -22,6 +22,7 @@ func (s *Scheduler) decide(now time.Time) error {
 		d.State = d.Undone(obs.State)
 	}
 	s.noteForecaster(now)
+	s.lookAtModel(now)
 	s.noteEvents(now, s.history(now))
 	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
 	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Pool: share, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: observeOnly}

@@ -153,15 +153,21 @@ func (s *Scheduler) retrain(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	r.Tried = now
-	s.train(ctx, now)
+	if err := s.train(ctx, now); err != nil {
+		return s.trained(now, &trainingRun{began: now, cancel: func() {}, err: err})
+	}
 	return s.save()
 }
 
 // train begins a training.
-func (s *Scheduler) train(ctx context.Context, now time.Time) {
+func (s *Scheduler) train(ctx context.Context, now time.Time) error {
 	f := s.job.Forecast
+	current, err := s.inUse()
+	if err != nil {
+		return err
+	}
 	what := ForecastTraining{
-		History: s.foresee.calendar.Plain(s.history(now)), Horizon: s.foresee.steps, Seasons: f.Season, Kind: forecast.Linear, Current: s.foresee.path,
+		History: s.foresee.calendar.Plain(s.history(now)), Horizon: s.foresee.steps, Seasons: f.Season, Kind: forecast.Linear, Current: current,
 		Out: filepath.Join(s.opt.StateDir, candidateFile), Gate: forecast.GateOptions{Window: f.GateWindow, Tolerance: f.GateTolerance},
 	}
 	if m := s.foresee.model; m != nil && slices.Contains(forecast.ModelKinds(), m.Info().Name) {
@@ -170,14 +176,18 @@ func (s *Scheduler) train(ctx context.Context, now time.Time) {
 			what.Input = m.Info().Input
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(f.Retrain, time.Minute))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.trainingMost())
 	t := &trainingRun{began: now, what: what, cancel: cancel, done: make(chan struct{})}
 	s.training = t
 	s.spawn(func() { // ends with ctx, at the latest with the scheduler: endTraining
 		defer close(t.done)
 		t.got, t.err = s.opt.TrainForecast(ctx, what)
 	})
+	return nil
 }
+
+// trainingMost is how long a training may take.
+func (s *Scheduler) trainingMost() time.Duration { return max(s.job.Forecast.Retrain, time.Minute) }
 
 // endTraining ends one that is under way; what it has come to is dropped.
 func (s *Scheduler) endTraining() {
@@ -202,6 +212,10 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	case t.err != nil && errors.Is(t.err, forecast.ErrShortHistory):
 		r.Says = "not trained anew: " + t.err.Error()
 		s.lg.Info("the forecast model was not trained anew", "why", t.err)
+	case errors.Is(t.err, context.DeadlineExceeded):
+		r.Says = fmt.Sprintf("could not be trained anew within %s, which is how long it may take: set forecast.retrain longer, or use a model that is smaller", job.Length(s.trainingMost()))
+		s.lg.Warn("the forecast model could not be trained anew in time; the one in use stays", "most", s.trainingMost())
+		s.want.remember(Note{At: now, Text: "the forecast model " + r.Says})
 	case t.err != nil:
 		r.Says = "could not be trained anew: " + t.err.Error()
 		s.lg.Warn("the forecast model could not be trained anew; the one in use stays", "err", t.err)
@@ -247,6 +261,9 @@ func (t ForecastTrained) better(replaces bool) (bool, string) {
 		errs += fmt.Sprintf(", of seasonal %.2f %%", 100*t.Seasonal)
 	}
 	errs += fmt.Sprintf(", of seasonal naive %.2f %%, over %d forecasts since %s", 100*t.Naive, t.Origins, t.From.Local().Format("2006-01-02 15:04"))
+	if t.Model >= 1 { // as where next to nothing arrived
+		return false, errs + ": no better than to expect nothing, whose error is 100 %"
+	}
 	return t.Model < rival && t.Model < t.Naive && !t.FallsBack, errs
 }
 

@@ -26,10 +26,10 @@ type retrained struct {
 	err   error
 }
 
-func newRetrained(t *testing.T) *retrained {
+func newRetrained(t *testing.T, also ...string) *retrained {
 	onnxtest.Library(t)
 	r := &retrained{rig: newRig(t, rigOptions{change: func(text string) string {
-		return strings.Replace(text, `history  = "1m"`, "history  = \"1m\"\n    retrain  = \"2s\"", 1)
+		return strings.Replace(text, `history  = "1m"`, "history  = \"1m\"\n    retrain  = \"2s\"\n"+strings.Join(also, "\n"), 1)
 	}})}
 	r.s.opt.TrainForecast = r.train
 	return r
@@ -44,17 +44,105 @@ func (r *retrained) train(_ context.Context, what ForecastTraining) (ForecastTra
 	if better, _ := r.got.better(what.Current != ""); !better {
 		return r.got, os.WriteFile(what.Out, []byte("it is not looked at"), 0o600)
 	}
-	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: what.History.Step}
-	for i := range 300 {
-		s.Values = append(s.Values, 100+50*math.Sin(float64(i)/60*2*math.Pi)+float64((i*(7+len(r.asked)))%11))
-	}
-	raw, report, err := forecast.TrainLinear(s, forecast.LinearOptions{Horizon: what.Horizon, Seasons: what.Seasons})
+	raw, id, err := someModel(what.Horizon, what.Seasons, len(r.asked))
 	if err != nil {
 		return ForecastTrained{}, err
 	}
 	got := r.got
-	got.ID = report.Info.ID
+	got.ID = id
 	return got, os.WriteFile(what.Out, raw, 0o600)
+}
+
+// someModel is a model file for bins of a second, another one for each n.
+func someModel(horizon int, seasons []time.Duration, n int) (raw []byte, id string, err error) {
+	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second}
+	for i := range 300 {
+		s.Values = append(s.Values, 100+50*math.Sin(float64(i)/60*2*math.Pi)+float64((i*(7+n))%11))
+	}
+	raw, report, err := forecast.TrainLinear(s, forecast.LinearOptions{Horizon: horizon, Seasons: seasons})
+	if err != nil {
+		return nil, "", err
+	}
+	return raw, report.Info.ID, nil
+}
+
+// What is trained anew is held against the model that is in use, whatever became of the file that it was read from, of which a person is told once.
+func TestRetrainHoldsAgainstWhatIsInUse(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ctr.onnx")
+	write := func(n int) string {
+		raw, id, err := someModel(20, []time.Duration{time.Minute}, n)
+		if err == nil {
+			err = os.WriteFile(file, raw, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	used := write(1)
+	r := newRetrained(t, fmt.Sprintf("model = %q", file))
+	r.started(1)
+	if r.s.foresee.model.ID() != used {
+		t.Fatal("the job file's model is not in use")
+	}
+	r.got = ForecastTrained{Origins: 24, From: r.now, Model: 0.03, Current: 0.02, Seasonal: 0.04, Naive: 0.05}
+	notes := func(text string) (n int) {
+		for _, note := range r.s.View().Notes {
+			if strings.Contains(note.Text, file) && strings.Contains(note.Text, text) {
+				n++
+			}
+		}
+		return n
+	}
+	for _, tt := range []struct {
+		change func()
+		note   string
+	}{
+		{func() {}, ""},
+		{func() { write(2) }, "is another model than the one that was read from it: kale run goes by what it has read until it begins anew"},
+		{func() { _ = os.WriteFile(file, []byte("garbage"), 0o600) }, "cannot be used any more ("},
+		{func() { _ = os.Remove(file) }, "is not there any more: kale run goes by"},
+		{func() { write(1) }, ""},
+	} {
+		before := notes("")
+		tt.change()
+		r.beats(3)
+		if got := notes(tt.note); tt.note != "" && got != 1 || tt.note == "" && got != before {
+			t.Errorf("%d notes say %q: %+v", got, tt.note, r.s.View().Notes)
+		}
+		r.tried()
+		against := r.asked[len(r.asked)-1].Current
+		raw, err := os.ReadFile(against)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := forecast.ReadModelInfo(raw); err != nil || info.ID != used || r.s.foresee.model.ID() != used {
+			t.Errorf("after %q it is held against %s, model %s: %v", tt.note, against, info.ID, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(r.state, inUseFile)); err != nil {
+		t.Fatal(err)
+	}
+	r.until("a training is given up", func() error {
+		if says := r.s.View().Retraining.Says; !strings.Contains(says, "could not be trained anew: the model in use, which it is to be held against, is not to be had: ") {
+			return errors.New(says)
+		}
+		return nil
+	})
+}
+
+// Where next to nothing arrived every error is beyond 100 %, and tells nothing.
+func TestRetrainTellsNothingOfNoTraffic(t *testing.T) {
+	r := newRetrained(t)
+	r.started(1)
+	r.got = ForecastTrained{Origins: 24, From: r.now, Model: 854, Current: math.NaN(), Seasonal: 886, Naive: 14493}
+	if says := r.tried(); r.s.foresee.model != nil || !strings.Contains(says, "not taken") || !strings.Contains(says, "no better than to expect nothing, whose error is 100 %") {
+		t.Errorf("it is promoted, or not told why not: %q", says)
+	}
+	r.err = context.DeadlineExceeded
+	if says := r.tried(); says != "could not be trained anew within 1m, which is how long it may take: set forecast.retrain longer, or use a model that is smaller" {
+		t.Errorf("one that takes too long: %q", says)
+	}
 }
 
 // tried beats until a training has come to something.
@@ -184,7 +272,11 @@ func TestRetrainKeepsTheKind(t *testing.T) {
 		if kind == job.ForecastEnsemble {
 			want = forecast.Linear
 		}
-		if what.Kind != want || what.Input != input || what.Current != model || !strings.Contains(says, "that of the one in use 2.00 %") {
+		against := model
+		if r.s.foresee.model != nil {
+			against = filepath.Join(r.state, inUseFile)
+		}
+		if what.Kind != want || what.Input != input || what.Current != against || !strings.Contains(says, "that of the one in use 2.00 %") {
 			t.Errorf("%s: it was asked to train %+v: %s", kind, what, says)
 		}
 		if kind == job.ForecastEnsemble {

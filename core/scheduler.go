@@ -86,6 +86,7 @@ type Scheduler struct {
 	policy   plan.Policy
 	prior    estimator.Model
 	online   *estimator.Online
+	named    modelFile
 	foresee  *foresight
 	awaited  time.Time    // since when a job that runs waits for its forecast model; see awaitsModel
 	heldOnce bool         // it has waited, or had not to
@@ -364,10 +365,14 @@ func (s *Scheduler) connect(ctx context.Context) error {
 			s.online = learnt
 		}
 	}
+	s.named = modelFileAt(j.Forecast.ModelFile())
 	if s.foresee, err = askedForesight(s.lg, j, s.want.Gate, s.asks()); err != nil {
 		return err
 	}
 	if j.Forecast.Retrain > 0 {
+		if err := s.keepModel(); err != nil {
+			return err
+		}
 		s.foresee.takePromoted(filepath.Join(s.opt.StateDir, promotedFile), s.want.Retraining, s.want.Gate)
 	}
 	s.loads, err = newWorkloads(j, s.opt.Trainer, s.want.Token, s.meet.address, s.opt.Env)

@@ -326,7 +326,7 @@ func TestAnotherForecasterSaysWhy(t *testing.T) {
 		s.Values[i] = 100
 	}
 	f.forecast(s.End(), s)
-	if says := `msg="another forecaster is in use" using=seasonal why="forecasts are made by seasonal now, and no longer by onnx:old, which is there no more; the recent error of seasonal is 0.0 % over `; !strings.Contains(log.String(), says) {
+	if says := `msg="another forecaster is in use" using=seasonal why="forecasts are made by seasonal now, and no longer by onnx:old, which is not what the job names any more; the recent error of seasonal is 0.0 % over `; !strings.Contains(log.String(), says) {
 		t.Errorf("want %s in\n%s", says, log.String())
 	}
 }

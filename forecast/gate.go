@@ -249,6 +249,9 @@ func (g *Gate) judge(now time.Time, s gateScores, o GateOptions) {
 		return
 	}
 	p, f := s.primary.WAPE, s.fallback.WAPE
+	if p >= 1 && f >= 1 { // no better than to expect nothing, as where next to nothing arrived: that tells nothing of either
+		return
+	}
 	switch {
 	case !g.state.FallenBack && o.worse(p, f):
 		g.state.FallenBack, g.state.Changed = true, now
@@ -309,7 +312,7 @@ func (g *Gate) change(before string, v Verdict, errFirst, errSecond error) strin
 	}
 	switch ofLeft := g.primary != nil && (before == g.primary.Name() || before == g.fallback.Name()); {
 	case !ofLeft:
-		return text + fmt.Sprintf(", which is there no more; the recent error of %s is %v", v.Using, v.Recent)
+		return text + fmt.Sprintf(", which is not what the job names any more; the recent error of %s is %v", v.Using, v.Recent)
 	case used.Bins == 0:
 		return text + "; there are no bins yet that both were scored on"
 	default:

@@ -267,3 +267,16 @@ func durations(bins []int, step time.Duration) []time.Duration {
 	}
 	return out
 }
+
+// longestGap is where the longest run of unknown bins begins, and how many they are.
+func (s Series) longestGap() (from, bins int) {
+	since := 0
+	for i, v := range s.Values {
+		if v == v {
+			since = i + 1
+		} else if n := i + 1 - since; n > bins {
+			from, bins = since, n
+		}
+	}
+	return from, bins
+}

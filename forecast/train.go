@@ -230,10 +230,16 @@ func (o LinearOptions) seasons(who string, history Series) ([]int, error) {
 	return seasonsOf(who, o.Seasons, history.Step)
 }
 
+// taughtBy is of how many bins one must have been measured, at the least, for something to be learnt: of weekdays alone with weeks between, as of a loop detector, they are half.
+const taughtBy = 4
+
 // teaches says, as an error, why nothing can be learnt from a history, however long it is.
 func teaches(who string, history Series) error {
-	if known := history.Known(); 2*known < len(history.Values) {
-		return fmt.Errorf("%s: only %d of %d bins of the history were measured; half of them are needed", who, known, len(history.Values))
+	if known := history.Known(); taughtBy*known < len(history.Values) {
+		from, bins := history.longestGap()
+		return fmt.Errorf("%s: only %d of %d bins of the history were measured; a quarter of them is needed. The longest gap is of %s, from %s to %s: "+
+			"if a time there is wrong, take it out; else learn from what is on one side of it, as with -history",
+			who, known, len(history.Values), length(time.Duration(bins)*history.Step), history.At(from).UTC().Format(time.RFC3339), history.At(from+bins).UTC().Format(time.RFC3339))
 	}
 	if !slices.ContainsFunc(history.Values, func(v float64) bool { return v > 0 }) {
 		return fmt.Errorf("%s: every measured rate is 0, from which nothing can be learnt: take a history with traffic in it", who)

@@ -1,8 +1,10 @@
 package forecast
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,5 +207,45 @@ func TestTrainMeasuresCoverage(t *testing.T) {
 	o.holdout = CalibratedOutcomes - 1
 	if _, r = train(t, autoregressive(2400, 120, time.Second, 6), o); !math.IsNaN(r.Model.Coverage90) {
 		t.Errorf("of %d forecasts the coverage is %v", r.Holdout, r.Model.Coverage90)
+	}
+}
+
+// Where every other week is missing, and the days between, there is enough to learn from; where nearly nothing was measured, as after a clock that
+// jumped, the error names the gap, and what helps.
+func TestTrainOnAHistoryWithGaps(t *testing.T) {
+	const day = 48
+	s := Series{Start: time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC), Step: 30 * time.Minute}
+	for i := range 8 * 7 * day {
+		v := math.NaN()
+		if i/day%14 < 6 { // 43 % of the bins
+			v = 100 + 60*math.Sin(float64(i%day)/day*2*math.Pi) + float64(i*7%11)
+		}
+		s.Values = append(s.Values, v)
+	}
+	train := map[string]func(Series) error{Linear: func(s Series) error {
+		_, _, err := TrainLinear(s, LinearOptions{Horizon: 4, Seasons: []time.Duration{24 * time.Hour}})
+		return err
+	}}
+	for _, kind := range windowKinds {
+		train[kind] = func(s Series) error {
+			_, _, err := TrainWindowModel(s, kind, LinearOptions{Horizon: 4, Seasons: []time.Duration{24 * time.Hour}})
+			return err
+		}
+	}
+	jumped := s
+	jumped.Values = append(slices.Clone(s.Values), make([]float64, 400*day)...)
+	for i := len(s.Values); i < len(jumped.Values); i++ {
+		jumped.Values[i] = math.NaN()
+	}
+	jumped.Values = append(jumped.Values, 100, 110, 120)
+	for kind, train := range train {
+		if err := train(s); err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		want := fmt.Sprintf("only %d of %d bins of the history were measured; a quarter of them is needed. The longest gap is of 9792h, from 2024-02-18T00:00:00Z to 2025-04-01T00:00:00Z: "+
+			"if a time there is wrong, take it out", s.Known()+3, len(jumped.Values))
+		if err := train(jumped); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s, after a jump: %v, want %q", kind, err, want)
+		}
 	}
 }
