@@ -198,10 +198,11 @@ func (s *Scheduler) carryOn(ctx context.Context, now time.Time) error {
 		s.tickAt = now
 	}
 	if !s.tickAt.After(now) && !s.want.Stopping && (s.want.Manual.Pinned || s.missed.history() == nil) && !s.awaitsModel(now) {
+		s.askAgain = s.job.Autoscale.Tick
 		if err := s.decide(now); err != nil {
 			return err
 		}
-		s.tickAt = now.Add(s.job.Autoscale.Tick)
+		s.tickAt = now.Add(min(s.askAgain, s.job.Autoscale.Tick))
 		s.undecided = s.undecided && s.last.Observation.Hold.Unknown
 		if s.want.Target == 0 && (s.last.Observation.Hold.Unknown || s.last.Pool != nil) {
 			s.tickAt = now // a job that could not be started yet need not wait for long

@@ -243,8 +243,18 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 	if s.opt.Pool == nil {
 		return obs, d, nil
 	}
-	sh := s.opt.Pool.ask(s.job.Name, obs.Now, d.Target, s.wish(obs, d))
+	wish := s.wish(obs, d)
+	sh := s.opt.Pool.ask(s.job.Name, obs.Now, d.Target, func(j *pool.Job) {
+		wish(j)
+		s.asked = s.asked.After(j.Ask, j.Staying, obs.Now, s.moveTime(obs))
+		if s.asked.Tell(j); obs.Manual.Pinned || obs.LagKnown && obs.Lag > obs.MaxLag { // a person says so, or it is late already
+			j.Fresh = 0
+		}
+	})
 	s.may = sh.May
+	if sh.Fresh > 0 && sh.Short() > 0 {
+		s.askAgain = s.moveTime(obs)
+	}
 	s.keepWait(obs, sh)
 	obs, d = sh.Within(s.policy.Decide, obs, d)
 	return obs, d, sh
@@ -265,9 +275,13 @@ func (s *Scheduler) wish(obs plan.Observation, d plan.Decision) func(*pool.Job) 
 // keepWait remembers since when the job has no more than its guarantee and wants more, and until when its turn lasts. It is saved with the decision.
 func (s *Scheduler) keepWait(obs plan.Observation, sh *PoolShare) {
 	rules := s.opt.Pool.rules
-	move := obs.JoinTime.Value + obs.RescaleCost.Value + measured(s.want.Drains, assumedDrain).Value
-	s.want.PoolWait = s.want.PoolWait.After(sh.Share, obs.Now, rules.Patience, move)
+	s.want.PoolWait = s.want.PoolWait.After(sh.Share, obs.Now, rules.Patience, s.moveTime(obs))
 	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) { s.want.PoolWait.Tell(j, obs.Now, rules.Patience) })
+}
+
+// moveTime is how long it takes to move a worker to this job.
+func (s *Scheduler) moveTime(obs plan.Observation) time.Duration {
+	return obs.JoinTime.Value + obs.RescaleCost.Value + measured(s.want.Drains, assumedDrain).Value
 }
 
 // PoolMove is what it costs to take a worker of so many GPUs from this job and to give it to another one, by the times that were measured here.

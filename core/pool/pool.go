@@ -34,6 +34,10 @@ type Job struct {
 	Worth []float64 `json:"worth,omitempty"`
 	// Move is what it costs to take a worker away from this job and to give it to another one, in GPUs, as Worth is.
 	Move float64 `json:"move,omitempty"`
+	// Fresh are those of Ask that it has not asked for all the time that moving a worker takes: beyond what it holds and is owed, nobody drains for them.
+	// Settling are those of Staying that it was given no longer ago than that: among jobs of its priority they are not taken. An Asked says both.
+	Fresh    int `json:"fresh,omitempty"`
+	Settling int `json:"settling,omitempty"`
 	// Since is when it began to ask for more than its guarantee and to have no more, zero: it does not. Due: that is long ago enough for a turn. Turn is when
 	// its turn ends, zero: it has none. A Wait says all three.
 	Since time.Time `json:"waits_since,omitzero"`
@@ -124,13 +128,15 @@ func Divide(size int, jobs []Job) Division {
 	}
 	room = guarantee(room, known)
 	room = turn(room, known)
-	for from := 0; from < len(known); { // known is in the order of priorities now
-		to := from
-		for to < len(known) && known[to].Priority == known[from].Priority {
-			to++
+	for _, asked := range []func(*Job) int{(*Job).firm, (*Job).asks} { // the whim of a moment has what nobody else wants
+		for from := 0; from < len(known); { // known is in the order of priorities now
+			to := from
+			for to < len(known) && known[to].Priority == known[from].Priority {
+				to++
+			}
+			room = serve(room, known[from:to], asked)
+			from = to
 		}
-		room = serve(room, known[from:to])
-		from = to
 	}
 	d.Free = grant(d.Size-d.Held, known)
 	return d
@@ -147,6 +153,7 @@ func (j Job) sane() Job {
 	j.GPUs, j.Weight = max(j.GPUs, 1), min(max(j.Weight, 1), mostWeight)
 	j.Staying, j.Leaving, j.Limit = max(j.Staying, 0), max(j.Leaving, 0), max(j.Limit, 0)
 	j.Ask, j.Guarantee = max(j.Ask, 0), max(j.Guarantee, 0)
+	j.Fresh, j.Settling = min(max(j.Fresh, 0), j.Ask), min(max(j.Settling, 0), j.Staying)
 	if !(j.Move >= 0) {
 		j.Move = 0
 	}
@@ -156,6 +163,9 @@ func (j Job) sane() Job {
 
 // asks is what the job asks for within its limit.
 func (j *Job) asks() int { return min(j.Ask, j.Limit) }
+
+// firm is what the job asks for with what it has asked for long enough, holds, or is owed.
+func (j *Job) firm() int { return min(j.asks(), max(j.Ask-j.Fresh, j.Staying, j.owed())) }
 
 // owed is the part of its guarantee that the job asks for.
 func (j *Job) owed() int { return min(j.Guarantee, j.asks()) }
@@ -198,14 +208,14 @@ func guarantee(room int, jobs []*Share) (left int) {
 	return room
 }
 
-// serve gives what is left to jobs of one priority, worker by worker, to where one is worth most per GPU, by weight. Where none of these workers is worth
+// serve gives what is left to jobs of one priority, as far as each has asked, worker by worker, to where one is worth most per GPU, by weight. Where none of these workers is worth
 // anything, or nobody knows what they are worth, weights alone divide, whoever holds what.
-func serve(room int, jobs []*Share) (left int) {
+func serve(room int, jobs []*Share, asked func(*Job) int) (left int) {
 	q := make(queue, 0, len(jobs))
 	valued := false
 	for _, s := range jobs {
-		if s.Goal < s.asks() {
-			b := &bidder{Share: s, worth: something(falling(s.Worth, s.asks()), s.GPUs)}
+		if most := asked(&s.Job); s.Goal < most {
+			b := &bidder{Share: s, most: most, worth: something(falling(s.Worth, most), s.GPUs)}
 			valued = valued || b.worth[s.Goal] > 0 // what falls is nowhere higher
 			q = append(q, b)
 		}
@@ -223,7 +233,7 @@ func serve(room int, jobs []*Share) (left int) {
 		}
 		room -= b.GPUs
 		b.Goal++
-		if b.Goal >= b.asks() {
+		if b.Goal >= b.most {
 			heap.Pop(&q)
 			continue
 		}
@@ -279,6 +289,7 @@ func something(falling []float64, gpus int) []float64 {
 // bidder is a job that wants one more worker.
 type bidder struct {
 	*Share
+	most   int // workers that it shall have at most
 	worth  []float64
 	valued bool    // somebody's next worker is worth something
 	offers float64 // what the next worker is worth, per GPU
@@ -290,6 +301,9 @@ func (b *bidder) bid() {
 		b.offers += b.Move
 	}
 	b.offers /= float64(b.GPUs)
+	if b.Goal < b.Staying && b.Goal >= b.Staying-b.Settling {
+		b.offers = math.Inf(1)
+	}
 }
 
 // beyond is twice the GPUs that it has beyond its guarantee, with half of those of the next worker: who has least of that by weight comes first, as in

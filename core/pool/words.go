@@ -40,6 +40,9 @@ func (d Division) Words(i int) string {
 	} else {
 		said += fmt.Sprintf("; gets %d%s", s.Goal, d.instead(i))
 	}
+	if young := min(s.Short(), s.asks()-s.firm()); young > 0 {
+		said += fmt.Sprintf("; for %d that it asks for only now nobody drains yet", young)
+	}
 	said += d.waited(i)
 	switch {
 	case s.Gives > 0 && s.Short() > 0:

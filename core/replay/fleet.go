@@ -66,6 +66,7 @@ type member struct {
 	minute float64
 	now    pool.Job // as the pool sees it
 	wait   pool.Wait
+	asked  pool.Asked
 	obs    plan.Observation
 	d      plan.Decision
 }
@@ -335,6 +336,10 @@ func (f *fleet) round(t float64) {
 			m.now.Worth, m.now.Move = plan.Worth(m.obs, m.now.Ask), core.PoolMove(m.obs, m.now.GPUs, m.w.Drain.To)
 		}
 		m.wait.Tell(&m.now, m.obs.Now, fleetPatience)
+		m.asked = m.asked.After(m.now.Ask, m.now.Staying, m.obs.Now, m.moveTime())
+		if m.asked.Tell(&m.now); m.obs.LagKnown && m.obs.Lag > m.obs.MaxLag { // as in the scheduler
+			m.now.Fresh = 0
+		}
 		jobs[i] = m.now
 	}
 	if asked > f.o.GPUs {
@@ -343,13 +348,18 @@ func (f *fleet) round(t float64) {
 	d := pool.Divide(f.o.GPUs, jobs)
 	for i, m := range f.members {
 		sh := &core.PoolShare{Pool: "fleet", Size: d.Size, Held: d.Held, Free: d.Free, Share: d.Shares[i]}
-		m.wait = m.wait.After(sh.Share, m.obs.Now, fleetPatience, m.obs.JoinTime.Value+m.obs.RescaleCost.Value+m.w.Drain.To)
+		m.wait = m.wait.After(sh.Share, m.obs.Now, fleetPatience, m.moveTime())
 		_, m.d = sh.Within(m.by.policy.Again, m.obs, m.d)
 		if m.d.Target < m.target && sh.Short() > 0 {
 			f.preempted += m.target - m.d.Target
 		}
 		m.follow(m.d.Target)
 	}
+}
+
+// moveTime is how long it takes to move a worker to the job.
+func (m *member) moveTime() time.Duration {
+	return m.obs.JoinTime.Value + m.obs.RescaleCost.Value + m.w.Drain.To
 }
 
 // follow opens the rescale to what was decided.

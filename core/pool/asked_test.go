@@ -1,0 +1,118 @@
+package pool
+
+import (
+	"testing"
+	"time"
+)
+
+// asking is jobs that ask a pool tick by tick, and get what it gives at once.
+type asking struct {
+	t     *testing.T
+	size  int
+	now   time.Time
+	jobs  []Job
+	asked []Asked
+}
+
+const move = 5 * time.Second
+
+// tick divides after the jobs asked for so much, and says what each may have.
+func (a *asking) tick(asks ...int) (may []int) {
+	a.t.Helper()
+	a.now = a.now.Add(2 * time.Second)
+	for i := range a.jobs {
+		j := &a.jobs[i]
+		j.Ask = asks[i]
+		a.asked[i] = a.asked[i].After(j.Ask, j.Staying, a.now, move)
+		a.asked[i].Tell(j)
+	}
+	d := Divide(a.size, a.jobs)
+	for i, s := range d.Shares {
+		a.jobs[i].Staying = s.May
+		may = append(may, s.May)
+	}
+	return may
+}
+
+// want ticks until all jobs have so much, in n ticks exactly.
+func (a *asking) want(n int, want []int, asks ...int) {
+	a.t.Helper()
+	for k := range n {
+		got := a.tick(asks...)
+		same := true
+		for i := range want {
+			same = same && got[i] == want[i]
+		}
+		if same != (k == n-1) {
+			a.t.Fatalf("asking for %v, in tick %d of %d they have %v, and %v is wanted at its end", asks, k+1, n, got, want)
+		}
+	}
+}
+
+// One tick's load of a job of higher priority takes no worker from another; one that lasts for as long as a move takes does. What nobody wants it has at once, and
+// what it is guaranteed at any moment.
+func TestNobodyDrainsForTheWhimOfAMoment(t *testing.T) {
+	a := &asking{t: t, size: 6, now: time.Unix(1_800_000_000, 0), asked: make([]Asked, 2), jobs: []Job{
+		{Name: "a", Priority: 10, Guarantee: 1, Limit: 6}, {Name: "b", Guarantee: 2, Limit: 6}}}
+	a.want(1, []int{2, 3}, 2, 3) // there is room
+	a.want(1, []int{2, 4}, 2, 4)
+	a.want(1, []int{2, 4}, 3, 4) // one tick
+	a.want(1, []int{2, 4}, 2, 4)
+	a.want(1, []int{2, 4}, 3, 4) // and another: the time counts anew
+	a.want(1, []int{2, 4}, 2, 4)
+	for range 3 {
+		if may := a.tick(3, 4); may[0] != 2 || may[1] != 4 {
+			t.Fatalf("they have %v before the load has lasted", may)
+		}
+	}
+	if may := a.tick(3, 4); may[1] != 3 { // 6 s
+		t.Fatalf("a load that lasts gets nothing: %v", may)
+	}
+	a.want(1, []int{3, 3}, 3, 4)
+	a.want(2, []int{0, 5}, 0, 5)
+	if may := a.tick(1, 6); may[0] != 1 { // what it is guaranteed: nobody waits for that
+		t.Errorf("the guarantee is not served: %v", may)
+	}
+}
+
+// What a job was given a moment ago is not taken for another of its priority, whatever that is worth there; then it is.
+func TestWhatJustCameStays(t *testing.T) {
+	a := &asking{t: t, size: 3, now: time.Unix(1_800_000_000, 0), asked: make([]Asked, 2), jobs: []Job{
+		{Name: "a", Guarantee: 1, Limit: 3, Worth: []float64{9, 1}}, {Name: "b", Guarantee: 1, Limit: 3, Worth: []float64{9, 5}}}}
+	a.want(1, []int{1, 1}, 1, 1)
+	for range 3 {
+		a.tick(1, 2) // b is firm of 2, and has it
+	}
+	a.tick(1, 1)
+	a.jobs[1].Staying = 1
+	a.tick(2, 1) // a has the free one
+	var took int
+	for k := range 5 {
+		if may := a.tick(2, 2); may[0] == 1 {
+			took = k + 1
+			break
+		}
+	}
+	if took < 3 {
+		t.Errorf("the worker that came was taken after %d ticks of 2 s, and a move takes %v", took, move)
+	}
+	if took == 0 {
+		t.Error("it is never taken, though it is worth five times as much elsewhere")
+	}
+}
+
+// A clock that goes back makes nothing firm, and nothing stay for ever.
+func TestAskedAndTheClock(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	a := Asked{}.After(1, 0, now, move).After(1, 1, now.Add(move), move)
+	back := now.Add(-time.Hour)
+	a = a.After(3, 1, back, move)
+	j := Job{Ask: 3, Staying: 1}
+	if a.Tell(&j); j.Fresh != 2 || j.Settling != 0 {
+		t.Errorf("an hour back: %+v", j)
+	}
+	a = a.After(3, 1, back.Add(move), move)
+	if a.Tell(&j); j.Fresh != 0 {
+		t.Errorf("a move later: %+v", j)
+	}
+}
