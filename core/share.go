@@ -246,14 +246,14 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 	wish := s.wish(obs, d)
 	sh := s.opt.Pool.ask(s.job.Name, obs.Now, d.Target, func(j *pool.Job) {
 		wish(j)
-		s.asked = s.asked.After(j.Ask, j.Staying, obs.Now, s.moveTime(obs))
+		s.asked = s.asked.After(j.Ask, j.Staying, obs.Now, s.whimTime(obs))
 		if s.asked.Tell(j); obs.Manual.Pinned || obs.LagKnown && obs.Lag > obs.MaxLag { // a person says so, or it is late already
 			j.Fresh = 0
 		}
 	})
 	s.may = sh.May
 	if sh.Fresh > 0 && sh.Short() > 0 {
-		s.askAgain = s.moveTime(obs)
+		s.askAgain = s.whimTime(obs)
 	}
 	s.keepWait(obs, sh)
 	obs, d = sh.Within(s.policy.Decide, obs, d)
@@ -282,6 +282,17 @@ func (s *Scheduler) keepWait(obs plan.Observation, sh *PoolShare) {
 // moveTime is how long it takes to move a worker to this job.
 func (s *Scheduler) moveTime(obs plan.Observation) time.Duration {
 	return obs.JoinTime.Value + obs.RescaleCost.Value + measured(s.want.Drains, assumedDrain).Value
+}
+
+// whimPart: nobody waits for a turn because what it asks for is not firm yet.
+const whimPart = 4
+
+// whimTime is for how long the job must ask for what others have: as long as moving a worker takes, and a quarter of the pool's patience at most.
+func (s *Scheduler) whimTime(obs plan.Observation) time.Duration {
+	if patience := s.opt.Pool.rules.Patience; patience > 0 {
+		return min(s.moveTime(obs), patience/whimPart)
+	}
+	return s.moveTime(obs)
 }
 
 // PoolMove is what it costs to take a worker of so many GPUs from this job and to give it to another one, by the times that were measured here.

@@ -16,7 +16,7 @@
 //     weight 2 is worth counts twice; no weight is anything to another priority.
 //   - Calm. Among these a worker that a job holds counts for Move more: it does not change hands for less than the change costs.
 //     What was given to a job no longer ago than it takes to move a worker is not taken for another of its priority. And
-//     nobody drains for what a job asks for in one moment: only for what it has asked for as long as moving a worker takes (an Asked says so), or is owed. What nobody else wants it has at once.
+//     nobody drains for what a job asks for in one moment: only for what it has asked for as long as moving a worker takes, a quarter of the patience at most (an Asked says so), or is owed. What nobody else wants it has at once.
 //   - Fairness. Where all this is equal, in proportion to weights, of what is beyond the guarantees, rounded to workers (Webster's method); where that is
 //     equal too, to who holds the worker. Where no worker that jobs of a priority still want is worth anything (a twentieth of its GPUs at least), or nobody
 //     knows its worth, the proportion decides alone, whoever holds what.
