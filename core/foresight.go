@@ -337,7 +337,11 @@ func (f *foresight) sayFault(history forecast.Series) {
 	newest := faults[len(faults)-1]
 	if at := history.At(newest); at.After(f.fault) {
 		f.fault = at
-		f.lg.Warn("a rate is no traffic but a fault of measuring, or records sent again: forecasts do not go by it", "bin", at, "records_per_second", history.Values[newest])
+		what := "a rate is no traffic but a fault of measuring, or records sent again: forecasts do not go by it"
+		if history.Fell(newest) {
+			what = "a rate is no traffic but a fault of measuring, or a bin of which not all was measured: forecasts do not go by it"
+		}
+		f.lg.Warn(what, "bin", at, "records_per_second", history.Values[newest])
 	}
 }
 

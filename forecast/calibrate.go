@@ -32,7 +32,8 @@ const (
 //
 // It is the same whether the runs were kept or are made again. It may be used by several goroutines.
 type calibration struct {
-	input, season int       // bins of history that a run looks at: season more for its gaps. 0: there is none
+	input, season int       // bins; a season of 0: there is none
+	lends         int       // bins of history that a run looks at for its gaps, before those of the input
 	trained       time.Time // what came before is flattering; zero: nothing is
 	replays       int       // replaysMost, or fewer
 	// before are errors that were made out of sample before the end of the training, as [residuals.paths] has them, of a model without a band of its own. With them, it is
@@ -235,7 +236,7 @@ func (c *calibration) told(past Series, origins []int, steps int) func(done int)
 // runAt names the run at the end of past.
 func (c *calibration) runAt(past Series) replayOf {
 	seen := past
-	if first := len(past.Values) - c.input - c.season; first > 0 {
+	if first := len(past.Values) - c.input - c.lends; first > 0 {
 		seen = Series{Start: past.At(first), Step: past.Step, Values: past.Values[first:]}
 	}
 	return replayOf{end: past.End().UnixNano(), sum: digest(seen), bins: len(seen.Values)}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/kale-sched/kale/core/onnx"
 )
@@ -36,14 +38,15 @@ import (
 //	         [Q,H]  or one row per quantile of the metadata.
 //
 // A dimension of 1 or L or H may be left open in the file. Values below zero are
-// read as zero, and quantiles that cross are put in order. NaN and infinities are
-// an error.
+// read as zero, and quantiles that cross are put in order. NaN, infinities
+// and more than 1e12 records/s are an error.
 //
 // Metadata (metadata_props); those marked * may be absent:
 //
 //	kale.forecast.version        1
 //	kale.forecast.name           short name of the kind of model: linear, fedformer,
-//	                             nlinear, dlinear, sparsetsf, or a name of your own
+//	                             nlinear, dlinear, sparsetsf, or a name of your own,
+//	                             of printable characters
 //	kale.forecast.input          L
 //	kale.forecast.horizon        H
 //	kale.forecast.step_seconds   length of a bin
@@ -231,7 +234,7 @@ func readMetadata(meta map[string]string) (ModelInfo, error) {
 		return ModelInfo{}, fmt.Errorf("its %s is %q and this program reads version %s: train it again with this program, or use a program that reads %s", metaVersion, v, contractVersion, v)
 	}
 	info := ModelInfo{
-		Name:         r.text(metaName, true),
+		Name:         r.name(metaName),
 		Input:        r.count(metaInput, maxModelBins),
 		Horizon:      r.count(metaHorizon, maxModelBins),
 		Step:         r.seconds(metaStep),
@@ -261,6 +264,16 @@ func (r *metaReader) text(key string, required bool) string {
 	v := strings.TrimSpace(r.meta[key])
 	if v == "" && required {
 		r.fault(key, "missing")
+	}
+	return v
+}
+
+// name reads what is printed as it is.
+func (r *metaReader) name(key string) string {
+	v := r.text(key, true)
+	if strings.ContainsFunc(v, func(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) }) {
+		r.fault(key, "%q, want nothing but printable characters", v)
+		return ""
 	}
 	return v
 }

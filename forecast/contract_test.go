@@ -101,6 +101,8 @@ func TestModelFilesThatBreakTheContract(t *testing.T) {
 			[]string{"kale.forecast.input is missing", "kale.forecast.step_seconds is missing", "kale.forecast.trained_at is missing"}},
 		{"nonsense", map[string]string{metaInput: "-3", metaStep: "x", metaNormalise: "zscore", metaQuantiles: "0.1,0.9", metaSeasons: "10,5", metaTrainedAt: "today"}, lastValue(30, 4),
 			[]string{`input is "-3", want a whole number from 1`, `step_seconds is "x"`, `normalise is "zscore", want none or mean`, `quantiles is "0.1,0.9", want 0.5 among them`, `season_bins is "10,5"`, `trained_at is "today"`}},
+		{"a name that clears the screen", map[string]string{metaName: "a\x1b[2Jb"}, lastValue(30, 4), []string{`kale.forecast.name is "a\x1b[2Jb", want nothing but printable`}},
+		{"a name of two lines", map[string]string{metaName: "a\nb"}, lastValue(30, 4), []string{`kale.forecast.name is "a\nb", want nothing but printable`}},
 		{"shorter input", nil, lastValue(29, 4),
 			[]string{"by its metadata the input is 30 bins", `input "history": want float32[1,30], got float32[1,29]`}},
 		{"other horizon", nil, lastValue(30, 5),
@@ -196,6 +198,9 @@ func TestONNXModelForecastErrors(t *testing.T) {
 	nan := open(t, modelFile(t, goodInfo(), nil, func(g *onnx.Graph) {
 		g.Output("forecast", g.Log(g.Neg(g.Slice(g.Input("history", onnx.Float32, 1, 30), 1, 0, 4))))
 	}))
+	huge := open(t, modelFile(t, goodInfo(), nil, func(g *onnx.Graph) {
+		g.Output("forecast", g.Mul(g.Slice(g.Input("history", onnx.Float32, 1, 30), 1, 0, 4), g.Scalar(1e28)))
+	}))
 	minutes, gap, end := demo(), demo(), demo()
 	minutes.Step = time.Minute
 	for i := 331; i < 350; i++ {
@@ -224,6 +229,7 @@ func TestONNXModelForecastErrors(t *testing.T) {
 		{"gap", m, gap, 4, "only 11 of the last 30 bins"},
 		{"gap at the end", m, end, 4, "only 6 of the last 16 bins"},
 		{"not a number", nan, demo(), 4, "its output for bin 0 is NaN"},
+		{"more than can be", huge, demo(), 4, "records/s; more than 1e+12 cannot be"},
 		{"closed", closed, demo(), 4, "closed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -47,6 +47,21 @@ func (s Series) Faults(season int) []int {
 	return out
 }
 
+// Fell says of a bin that lies below the known one before it, or after it where there is none before.
+func (s Series) Fell(bin int) bool {
+	for i := bin - 1; i >= 0; i-- {
+		if v := s.Values[i]; v == v {
+			return s.Values[bin] < v
+		}
+	}
+	for _, v := range s.Values[bin+1:] {
+		if v == v {
+			return s.Values[bin] < v
+		}
+	}
+	return false
+}
+
 // extremes are the highest and the lowest rate of a history that has so many known bins, and of those that lasted: that none of some three known bins in a row was below, or above.
 type extremes struct {
 	most, highest, least, lowest float64

@@ -177,7 +177,7 @@ func (t *fedformerTrainer) chooseFeatures() {
 
 // split divides the windows.
 func (t *fedformerTrainer) split() error {
-	all := slices.DeleteFunc(origins(t.history.Values, t.config.Input, t.config.Horizon), func(o int) bool { return t.unit(o) == 0 }) // of a silent window 0 is forecast
+	all := slices.DeleteFunc(origins(t.history.Values, t.history.Values, t.config.Input, t.config.Horizon), func(o int) bool { return t.unit(o) == 0 }) // of a silent window 0 is forecast
 	n := len(all)
 	before := func(part, next []int) []int {
 		for len(part) > 0 && part[len(part)-1]+t.config.Horizon > next[0] {

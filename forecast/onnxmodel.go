@@ -18,6 +18,9 @@ import (
 // that cannot see the present level is no forecaster.
 const recentInput = 16
 
+// mostSaid is more records/s than anybody has: a model that says more is broken.
+const mostSaid = 1e12
+
 // maxModelBytes bounds a model file.
 const maxModelBytes = 1 << 30
 
@@ -74,7 +77,7 @@ func NewONNX(path string, model []byte, o ONNXOptions) (*ONNXModel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
 	}
-	m := &ONNXModel{path: path, info: info, calibration: &calibration{input: info.Input, trained: info.TrainedUntil, season: info.season(), replays: replaysOf(len(model)), progress: o.Progress}}
+	m := &ONNXModel{path: path, info: info, calibration: &calibration{input: info.Input, trained: info.TrainedUntil, season: info.season(), lends: info.season(), replays: replaysOf(len(model)), progress: o.Progress}}
 	m.limit = cmp.Or(o.Limit, defaultLimit)
 	if err := m.start(model, o); err != nil {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
@@ -255,6 +258,9 @@ func (m *ONNXModel) run(history Series, steps int) ([][]float64, error) {
 			if math.IsNaN(v) || math.IsInf(v, 0) {
 				return nil, fmt.Errorf("its output for bin %d is %v", h, v)
 			}
+			if v > mostSaid {
+				return nil, fmt.Errorf("its output for bin %d is %.3g records/s; more than %g cannot be", h, v, float64(mostSaid))
+			}
 			rows[r][h] = max(v, 0)
 		}
 	}
@@ -272,20 +278,23 @@ func inputWindow(y []float64, l, season int) (filled []float64, known []bool, er
 			n++
 		}
 	}
-	recent, last := min(recentInput, l), 0
-	for _, k := range known[l-recent:] {
-		if k {
-			last++
-		}
-	}
-	switch {
-	case 2*n < l:
+	if 2*n < l {
 		return nil, nil, fmt.Errorf("only %d of the last %d bins of the history were measured; it needs half of them", n, l)
-	case 2*last < recent:
-		return nil, nil, fmt.Errorf("only %d of the last %d bins of the history were measured; it needs half of them to see the level", last, recent)
+	}
+	if err := seesLevel(y[start:]); err != nil {
+		return nil, nil, err
 	}
 	filled = fillFromSeason(y[max(0, start-season):], season)
 	return filled[len(filled)-l:], known, nil
+}
+
+// seesLevel says, as an error, that too few of a window's last bins were measured.
+func seesLevel(window []float64) error {
+	window = window[max(0, len(window)-recentInput):]
+	if last := (Series{Values: window}).Known(); 2*last < len(window) {
+		return fmt.Errorf("only %d of the last %d bins of the history were measured; it needs half of them to see the level", last, len(window))
+	}
+	return nil
 }
 
 // fillFromSeason is y with each unknown bin replaced by the value season bins

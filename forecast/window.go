@@ -31,6 +31,7 @@ const (
 	windowLeast = 336     // bins of input at least: that of the published NLinear
 	dlinearMean = 25      // bins, as published
 	maxRows     = 250_000 // of features, as examples
+	lentSeasons = 7       // before that an unknown bin of a window is lent from: a week of days
 )
 
 // windowRidges are the strengths tried, relative to the features' mean square.
@@ -65,8 +66,8 @@ type window struct {
 // origins, whose errors make the first band; then everything is fitted again. Later the band follows what
 // comes of its forecasts: see calibrate.go.
 //
-// It is deterministic. Examples with an unknown outcome, or of whose window fewer
-// than half were measured, are left out.
+// An unknown bin of a window is the one that was measured last at the same phase of the seven seasons before it, and a straight line
+// where none was. It is deterministic. Examples with an unknown outcome, or half of whose window is such lines, are left out.
 func TrainWindow(history Series, o WindowOptions) (Forecaster, error) {
 	w, err := trainWindow(history, o)
 	if err != nil {
@@ -89,7 +90,7 @@ func trainWindow(history Series, o WindowOptions) (*window, error) {
 	}
 	history = history.mended(season)
 	w := &window{kind: o.Kind, step: history.Step, input: o.Input, horizon: o.Horizon, season: season}
-	w.calibration = &calibration{season: season, trained: history.End(), replays: replaysMost}
+	w.calibration = &calibration{season: season, lends: lentSeasons * season, trained: history.End(), replays: replaysMost}
 	if w.input == 0 {
 		w.input = w.usualInput(len(history.Values))
 	}
@@ -101,7 +102,7 @@ func trainWindow(history Series, o WindowOptions) (*window, error) {
 	if need := w.input + reach + minOrigins*4; len(history.Values) < need {
 		return nil, shortHistory(who, history, need, fmt.Sprintf("an input of %d bins, the horizon of %d, and something to learn from", w.input, w.horizon))
 	}
-	all := origins(history.Values, w.input, reach)
+	all := origins(history.Values, lent(history.Values, season), w.input, reach)
 	cut := len(all) * 4 / 5
 	held := spreadOver(all[cut:], w.limit(maxTrainOrigins/4))
 	for cut > 0 && all[cut-1]+reach > held[0] { // outcomes are shared with nothing held out
@@ -110,7 +111,8 @@ func trainWindow(history Series, o WindowOptions) (*window, error) {
 	if cut < minOrigins {
 		return nil, fmt.Errorf("%s: only %d of %d bins of the history have a window before and outcomes after them that were measured: take a longer history, or one with fewer gaps", who, len(all), len(history.Values))
 	}
-	y := fillFromSeason(history.Values, season)
+	y := lent(history.Values, season)
+	fillGaps(y)
 	if !w.learn(y, spreadOver(all[:cut], w.limit(maxTrainOrigins)), held, spreadOver(all, w.limit(maxTrainOrigins))) {
 		return nil, fmt.Errorf("%s: the rates of the history are too large or too far apart to be fitted", who)
 	}
@@ -135,9 +137,32 @@ func (w *window) checkInput(who string) error {
 	return nil
 }
 
-// origins are the bins before which a window was half measured and after which
-// every outcome is known.
-func origins(y []float64, input, horizon int) []int {
+// lent is y with each unknown bin the one that was measured last at the same phase of the seasons before it, of lentSeasons at most; else it stays unknown.
+func lent(y []float64, season int) []float64 {
+	out := slices.Clone(y)
+	for i := range out {
+		for j := i - season; out[i] != out[i] && j >= max(0, i-lentSeasons*season); j -= season {
+			out[i] = y[j]
+		}
+	}
+	return out
+}
+
+// lentWindow is the input of a window at the end of y. At least half of it must be known or lent, and half of its very last bins known.
+func lentWindow(y []float64, input, season int) ([]float64, error) {
+	if err := seesLevel(y[len(y)-input:]); err != nil {
+		return nil, err
+	}
+	seen := lent(y[max(0, len(y)-input-lentSeasons*season):], season)
+	if known := (Series{Values: seen[len(seen)-input:]}).Known(); 2*known < input {
+		return nil, fmt.Errorf("only %d of the last %d bins of the history were measured then or at the same phase of %d seasons before; it needs half of them", known, input, lentSeasons)
+	}
+	fillGaps(seen)
+	return seen[len(seen)-input:], nil
+}
+
+// knownBefore is how many of the bins before each are known, and of all.
+func knownBefore(y []float64) []int {
 	known := make([]int, len(y)+1)
 	for i, v := range y {
 		known[i+1] = known[i]
@@ -145,9 +170,15 @@ func origins(y []float64, input, horizon int) []int {
 			known[i+1]++
 		}
 	}
+	return known
+}
+
+// origins are the bins before which half of a window is known, as it is seen, and after which every outcome is.
+func origins(y, seen []float64, input, horizon int) []int {
+	known, before := knownBefore(y), knownBefore(seen)
 	var out []int
 	for t := input; t+horizon <= len(y); t++ {
-		if 2*(known[t]-known[t-input]) >= input && known[t+horizon]-known[t] == horizon {
+		if 2*(before[t]-before[t-input]) >= input && known[t+horizon]-known[t] == horizon {
 			out = append(out, t)
 		}
 	}
@@ -379,13 +410,13 @@ func (w *window) Forecast(history Series, steps int) (Forecast, error) {
 		return Forecast{}, shortHistory(w.kind, history, w.input, "the model's input")
 	}
 	history = history.mended(w.season)
-	x, _, err := inputWindow(history.Values, w.input, w.season)
+	x, err := lentWindow(history.Values, w.input, w.season)
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: %w", w.kind, err)
 	}
 	f := Forecast{At: history.End(), Step: history.Step, Mean: w.mean(x, steps), Source: w.kind}
 	err = w.calibration.spread(&f, history, shape{mean: f.Mean}, nil, func(past Series) (shape, error) {
-		x, _, err := inputWindow(past.Values, w.input, w.season)
+		x, err := lentWindow(past.Values, w.input, w.season)
 		if err != nil {
 			return shape{}, err
 		}

@@ -240,3 +240,44 @@ func TestSparseTSFInput(t *testing.T) {
 		}
 	}
 }
+
+// A window of which little was measured is lent from the seasons before it, so that each kind has an answer soon after a weekend without any, and learns from such; where these
+// were not measured either, or the level of now is not seen, it has none.
+func TestWindowsAreLent(t *testing.T) {
+	t.Parallel()
+	const season = 48
+	at := func(i int) float64 { return 100 * cycle(float64(i%season)/season) }
+	s := synthetic(40*season+10, 30*time.Minute, at)
+	hide := func(s Series, from, to int) Series {
+		gap := map[int]float64{}
+		for i := from; i < to; i++ {
+			gap[i] = math.NaN()
+		}
+		return with(s, gap)
+	}
+	for week := range 5 { // of each week two days are missing
+		s = hide(s, (7*week+5)*season, (7*week+7)*season)
+	}
+	s = hide(s, 35*season, 40*season) // then five
+	want := make([]float64, 12)
+	for h := range want {
+		want[h] = at(len(s.Values) + h)
+	}
+	for _, kind := range windowKinds {
+		w, err := TrainWindow(s.Until(s.At(34*season)), WindowOptions{Kind: kind, Input: 2 * season, Horizon: 12, Season: season * 30 * time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, kind+" after days of nothing", forecastOf(t, w, s, 12).Mean, want, 0.02)
+		if _, err := w.Forecast(s.Until(s.At(40*season)), 12); err == nil || !strings.Contains(err.Error(), "only 0 of the last 16 bins") {
+			t.Errorf("%s, without the level of now: %v", kind, err)
+		}
+		if _, err := w.Forecast(hide(s, 30*season, 40*season), 12); err == nil || !strings.Contains(err.Error(), "same phase of 7 seasons before; it needs half of them") {
+			t.Errorf("%s, without the seasons before: %v", kind, err)
+		}
+	}
+	seen := lent(s.Values, season)
+	if all, few := len(origins(s.Values, seen, season, 4)), len(origins(s.Values, s.Values, season, 4)); all < few+5*season/2-20 {
+		t.Errorf("%d origins are learnt from, and %d where nothing is lent", all, few)
+	}
+}

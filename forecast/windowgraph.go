@@ -34,7 +34,7 @@ func TrainWindowModel(history Series, kind string, o LinearOptions) ([]byte, Tra
 	if err != nil {
 		return nil, TrainReport{}, err
 	}
-	r := TrainReport{Origins: len(spreadOver(origins(history.Values, w.Input, o.Horizon), model.limit(maxTrainOrigins))), Features: model.features(), Ridge: model.ridge}
+	r := TrainReport{Origins: len(spreadOver(origins(history.Values, lent(history.Values, seasons[0]), w.Input, o.Horizon), model.limit(maxTrainOrigins))), Features: model.features(), Ridge: model.ridge}
 	if err := r.measureWindow(history, seasons, w, o); err != nil {
 		return nil, r, err
 	}

@@ -68,6 +68,7 @@ type past struct {
 	steps   int
 	seasons []time.Duration
 	source  string
+	faults  int            // known bins of the series that are no traffic
 	job     *loaded        // nil for a trace
 	zone    *time.Location // of a trace; nil: none
 	feasts  holidays.Calendar
@@ -133,12 +134,15 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 			return p, usagef("-season %s is not a whole number of bins of %s", job.FormatDuration(s), job.FormatDuration(p.series.Step))
 		}
 	}
-	a.sayFaults(p)
+	p.faults = a.sayFaults(p)
 	return p, nil
 }
 
-// sayFaults names the bins of a history that are neither learnt from nor measured on.
-func (a *app) sayFaults(p past) {
+// known is how many bins are learnt from and measured on.
+func (p past) known() int { return p.series.Known() - p.faults }
+
+// sayFaults names the bins of a history that are neither learnt from nor measured on, and says how many they are.
+func (a *app) sayFaults(p past) int {
 	const most = 3
 	faults := p.series.Faults(int(slices.Min(p.seasons) / p.series.Step))
 	for k, i := range faults {
@@ -146,9 +150,14 @@ func (a *app) sayFaults(p past) {
 			fmt.Fprintf(a.err, "... and %d more\n", len(faults)-most)
 			break
 		}
-		fmt.Fprintf(a.err, "unknown is taken to be the bin of %s: %.6g records/s, for a bin or two, are no traffic but a fault of measuring, or records sent again\n",
-			p.series.At(i).Local().Format(time.DateTime), p.series.Values[i])
+		what := "or records sent again"
+		if p.series.Fell(i) {
+			what = "or a bin of which not all was measured"
+		}
+		fmt.Fprintf(a.err, "unknown is taken to be the bin of %s: %.6g records/s, for a bin or two, are no traffic but a fault of measuring, %s\n",
+			p.series.At(i).Local().Format(time.DateTime), p.series.Values[i], what)
 	}
+	return len(faults)
 }
 
 func (a *app) tracePast(ctx context.Context, f historyFlags) (past, error) {

@@ -50,7 +50,8 @@ ensemble (the mean of seasonal and of an nlinear of 336 bins that is learnt anew
 minutes. Events and holidays of the job file count as they do in kale run: what is learnt is learnt from the history as it would have been without them. Where holidays are
 measured, or those of -holidays, the errors on them alone follow, beside those of seasonal without them.
 
-Each is asked at the same moments, on as many threads as there are cores: the figures do not depend on their number. Interrupted, it prints what was measured so far, says
+Each is asked at the same moments, those after which something was measured, on as many threads as there are cores: the figures do not depend on their number. One that
+has an answer at fewer than 90 % of those at which seasonal has one is measured at its own, in a note. Interrupted, it prints what was measured so far, says
 that it is not all, and fails. It fails, too, where a model that was named has no answer at any moment.
 
 With -o it writes a page: the errors by horizon, and what came against what each forecaster had said of it one horizon before, with the band of 90 %.
@@ -193,7 +194,7 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 		}
 	}
 	e := evaluation{Trace: p.source, StepS: p.series.Step.Seconds(), From: p.series.At(first), Events: p.events(), Holidays: feastNames(p.feastsFrom(first))}
-	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
+	fmt.Fprintf(a.err, "measuring on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.known(), p.source)
 	contenders, done, err := a.evalContenders(ctx, p, first, slices.Max(horizons), models, f, &e)
 	if err != nil {
 		return err

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -107,9 +109,11 @@ func (a *app) sweep(ctx context.Context, what string, n, threads int, do func(i,
 type recorded struct {
 	contender
 	made map[int]forecast.Forecast
-	asks int
-	why  error         // the first failure
-	took time.Duration // to forecast, of all threads together
+	// every has those, too, that are left out because another has no answer at that moment.
+	every map[int]forecast.Forecast
+	asks  int
+	why   error         // the first failure
+	took  time.Duration // to forecast, of all threads together
 }
 
 func (r *recorded) Name() string { return r.name }
@@ -172,7 +176,8 @@ func (a *app) record(ctx context.Context, contenders []contender, q asking) (all
 	return all, asked
 }
 
-// evalAll adds the rows of all contenders, measured at the moments at which every one of them has an answer. One that has none at all is left out, and an error is what
+// evalAll adds the rows of all contenders that have an answer at nearly all moments, measured at those at which every one of these has one; of the others a note says how
+// they are. One that has none at all is left out, and an error is what
 // becomes of that where a person has named its file; it is one, too, that it was interrupted. There may be rows beside it.
 func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first int, horizons []int, f evalFlags, e *evaluation) error {
 	origins, season := f.origins, int(slices.Min(p.seasons)/p.series.Step)
@@ -182,7 +187,13 @@ func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first
 	every := strideOf(len(p.series.Values)-first, origins, season)
 	q := asking{series: p.series, calendar: p.calendar(), steps: slices.Max(horizons), threads: f.workers}
 	for o := first; o < len(p.series.Values); o += every {
-		q.origins = append(q.origins, o)
+		came := func(h int) bool { return o+h <= len(p.series.Values) && !math.IsNaN(p.series.Values[o+h-1]) }
+		if slices.ContainsFunc(horizons, came) { // else nothing is measured there
+			q.origins = append(q.origins, o)
+		}
+	}
+	if len(q.origins) == 0 {
+		return fmt.Errorf("forecast eval: none of the bins that would be forecast, from %s on, was measured: take a history that has its last 30 %%, as with -history", p.series.At(first).UTC().Format(time.RFC3339))
 	}
 	asked, n := a.record(ctx, contenders, q)
 	e.Planned, e.Partial = len(q.origins), n < len(q.origins)
@@ -193,10 +204,14 @@ func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first
 	if err != nil {
 		return err
 	}
+	o := forecast.BacktestOptions{First: first, Every: every, Season: season}
 	for _, r := range all {
-		if err := e.score(r, p, horizons, forecast.BacktestOptions{First: first, Every: every, Season: season}); err != nil {
+		if err := e.score(r, p, horizons, o); err != nil {
 			return err
 		}
+	}
+	if err := e.aside(asked, all, p, horizons, o); err != nil {
+		return err
 	}
 	e.OnHolidays = onHolidays(all, p, first, horizons)
 	var silent []string
@@ -214,18 +229,28 @@ func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first
 	return nil
 }
 
-// together leaves out those that have no answer at all, and of the others the moments at which not every one has one.
+// besideShare is at what share of the moments one that is measured beside the others has an answer: each takes from all of them those at which it has none.
+const besideShare = 0.9
+
+// beside says whether it answers as often as it must for that, where the seasonal forecaster, which kale run falls back to, answers so often.
+func (r *recorded) beside(usual *recorded) bool {
+	return float64(len(r.made)) >= besideShare*float64(len(usual.made))
+}
+
+// together leaves out those that have no answer at all, and those that have one too seldom, and of the others the moments at which not every one has one.
 func (e *evaluation) together(asked []*recorded) (all []*recorded, err error) {
+	usual := asked[slices.IndexFunc(asked, func(r *recorded) bool { return r.name == "seasonal" })]
 	for _, r := range asked {
 		switch {
-		case len(r.made) > 0:
-			all = append(all, r)
-		case r.name == "seasonal":
+		case len(r.made) == 0 && r == usual:
 			return nil, r.why
-		default:
+		case len(r.made) == 0:
 			e.note(r.name, "left out, it has no answer at any moment: %v", r.why)
 			continue
+		case !r.beside(usual):
+			continue
 		}
+		all = append(all, r)
 		if failed := r.asks - len(r.made); failed > 0 {
 			e.note(r.name, "no answer at %d of %d moments, at which none is measured: %v", failed, r.asks, r.why)
 		}
@@ -237,8 +262,11 @@ func (e *evaluation) together(asked []*recorded) (all []*recorded, err error) {
 		}
 	}
 	for _, r := range all {
+		r.every = maps.Clone(r.made)
+	}
+	for _, r := range all {
 		for at := range r.made {
-			if slices.ContainsFunc(all, func(other *recorded) bool { _, ok := other.made[at]; return !ok }) {
+			if slices.ContainsFunc(all, func(other *recorded) bool { _, ok := other.every[at]; return !ok }) {
 				delete(r.made, at)
 			}
 		}
@@ -248,6 +276,36 @@ func (e *evaluation) together(asked []*recorded) (all []*recorded, err error) {
 		return nil, fmt.Errorf("forecast eval: there is no moment at which every forecaster has an answer; %s has one least often: %w", fewest.name, fewest.why)
 	}
 	return all, nil
+}
+
+// aside notes how those that have an answer too seldom to be measured beside the others do at the moments at which they have one, and the seasonal forecaster there.
+func (e *evaluation) aside(asked, all []*recorded, p past, horizons []int, o forecast.BacktestOptions) error {
+	usual := *asked[slices.IndexFunc(asked, func(r *recorded) bool { return r.name == "seasonal" })]
+	answers := usual.every
+	for _, r := range asked {
+		if len(r.made) == 0 || slices.Contains(all, r) {
+			continue
+		}
+		mine := *r
+		mine.made, usual.made = maps.Clone(r.made), maps.Clone(answers)
+		maps.DeleteFunc(usual.made, func(at int, _ forecast.Forecast) bool { _, ok := r.made[at]; return !ok })
+		maps.DeleteFunc(mine.made, func(at int, _ forecast.Forecast) bool { _, ok := answers[at]; return !ok })
+		var own, theirs evaluation
+		if len(mine.made) > 0 {
+			if err := errors.Join(own.score(&mine, p, horizons, o), theirs.score(&usual, p, horizons, o)); err != nil {
+				return err
+			}
+		}
+		var figures []string
+		for i, row := range own.Rows {
+			if row.Pinball != nil {
+				figures = append(figures, fmt.Sprintf("%s %s (seasonal %s)", horizonWords(row.HorizonMin), short(row.Pinball), short(theirs.Rows[i].Pinball)))
+			}
+		}
+		e.note(r.name, "not measured beside the others: it has an answer at only %d of %d moments. At these its pinball loss is %s. Elsewhere: %v",
+			len(r.made), r.asks, cmp.Or(strings.Join(figures, ", "), unknownFigure), r.why)
+	}
+	return nil
 }
 
 // score adds the rows of a contender.

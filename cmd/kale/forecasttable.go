@@ -181,7 +181,9 @@ func readETT(folder string, p published) (forecast.Series, error) {
 	var r io.Reader = f
 	if errors.Is(err, os.ErrNotExist) {
 		path += ".gz"
-		if f, err = os.Open(path); err == nil {
+		if f, err = os.Open(path); errors.Is(err, os.ErrNotExist) {
+			return forecast.Series{}, fmt.Errorf("read the data set %s: %s has neither %s.csv nor %[3]s.csv.gz: name the folder that has one of them", p.name, folder, p.name)
+		} else if err == nil {
 			r, err = gzip.NewReader(bufio.NewReader(f))
 		}
 	}

@@ -159,7 +159,7 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		against = forecast.NewSeasonalEnsemble(p.seasons)
 	}
 	if !f.resume {
-		fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.series.Known(), p.source)
+		fmt.Fprintf(a.err, "training on %d bins of %s, %d of them known, from %s\n", len(p.series.Values), job.FormatDuration(p.series.Step), p.known(), p.source)
 	}
 	var model []byte
 	var r forecast.TrainReport

@@ -38,6 +38,9 @@ func Load(model []byte) (*Model, error) {
 		modelOpset:    func(b []byte, _ uint64) error { return m.readOpset(b) },
 		modelMetadata: func(b []byte, _ uint64) error { return m.readMetadata(b) },
 	})
+	if errors.Is(err, errNoFields) {
+		return nil, errors.New("onnx: load model: not a usable ONNX file: it is cut short, or of another kind")
+	}
 	if err == nil && graph == nil {
 		err = errors.New("it has no graph")
 	}
@@ -186,13 +189,16 @@ func readShape(b []byte, shape *[]int) error {
 	})
 }
 
+// errNoFields: the bytes are no fields of a message.
+var errNoFields = errors.New("its bytes are cut short, or of no ONNX file")
+
 // fields walks a message and calls visit for the fields that it names, with the bytes of a length-delimited field or the
 // number of a varint. Other fields are skipped; broken bytes are an error.
 func fields(b []byte, visit map[protowire.Number]func([]byte, uint64) error) error {
 	for len(b) > 0 {
 		num, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return protowire.ParseError(n)
+			return errNoFields
 		}
 		b = b[n:]
 		var body []byte
@@ -206,7 +212,7 @@ func fields(b []byte, visit map[protowire.Number]func([]byte, uint64) error) err
 			n = protowire.ConsumeFieldValue(num, kind, b)
 		}
 		if n < 0 {
-			return protowire.ParseError(n)
+			return errNoFields
 		}
 		b = b[n:]
 		f := visit[num]

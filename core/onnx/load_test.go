@@ -109,8 +109,8 @@ func TestLoadRefuses(t *testing.T) {
 		file       []byte
 	}{
 		{"empty", "the file is empty", nil},
-		{"text", "not a usable ONNX file", []byte("hello, this is not a model\n")},
-		{"cut short", "not a usable ONNX file", good[:len(good)/2]},
+		{"text", "not a usable ONNX file: it is cut short, or of another kind", []byte("hello, this is not a model\n")},
+		{"cut short", "not a usable ONNX file: it is cut short, or of another kind", good[:len(good)/2]},
 		{"no graph", "it has no graph", wire(nil).varint(1, 8)},
 		{"no opset", "operator set", wire(nil).bytes(7, wire(nil).bytes(12, y))},
 		{"no outputs", "no outputs", file(wire(nil).bytes(11, y))},

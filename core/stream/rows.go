@@ -2,11 +2,13 @@ package stream
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +30,7 @@ type rowParser struct {
 	skip int // lines before those that csv has seen
 	line int // of the row that was read last
 
+	binary  bool // the first row is no text
 	columns columns
 	stamps  stamps
 	commas  bool // a comma may be a decimal one
@@ -51,6 +54,7 @@ func parseRows(name string, r io.Reader) (*rowParser, error) {
 	if p.skip, err = skipComments(br); err != nil && !errors.Is(err, io.EOF) {
 		return nil, p.broken(err)
 	}
+	p.binary = binaryNext(br)
 	b.left = longestRow
 	p.csv = csv.NewReader(br)
 	p.csv.Comma = separator(br)
@@ -74,6 +78,9 @@ func parseRows(name string, r io.Reader) (*rowParser, error) {
 		p.line = p.skip + line
 		if first {
 			named, err := p.chooseColumns(fields)
+			if err != nil && p.binary {
+				return nil, p.noText()
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -82,9 +89,24 @@ func parseRows(name string, r io.Reader) (*rowParser, error) {
 			}
 		}
 		if err := p.add(fields); err != nil {
+			if first && p.binary {
+				err = p.noText()
+			}
 			return nil, err
 		}
 	}
+}
+
+// binaryNext says whether the next row is no text, but bytes of another kind of file: it has control characters.
+func binaryNext(r *bufio.Reader) bool {
+	line, _ := r.Peek(r.Size()) // what is wrong with it, reading says
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	return slices.ContainsFunc(line, func(c byte) bool { return c < ' ' && c != '\t' && c != '\r' })
+}
+
+// noText says what a binary file is not.
+func (p *rowParser) noText() error {
+	return fmt.Errorf("%s:%d:1: this is no CSV file of lines \"timestamp,rate\": it is not text", p.name, p.skip+1)
 }
 
 // broken says where the rows end that can be read.
@@ -93,6 +115,8 @@ func (p *rowParser) broken(err error) error {
 	switch {
 	case errors.Is(err, errEndless):
 		return fmt.Errorf("%s:%d:1: %w: this is no curve", p.name, p.line+1, err)
+	case p.binary:
+		return p.noText()
 	case errors.As(err, &pe):
 		return fmt.Errorf("%s:%d:%d: %w", p.name, p.skip+pe.Line, pe.Column, pe.Err)
 	}
@@ -172,6 +196,7 @@ func (p *rowParser) said(step time.Duration) []string {
 	if p.snapped > 0 {
 		say("the timestamps were moved onto bins of %v, by %v at most.", step, p.snapped.Round(time.Millisecond))
 	}
+	p.sayJump(step, say)
 	switch {
 	case p.unknown == 1:
 		say("a row without a rate was taken as a gap.")
@@ -179,4 +204,32 @@ func (p *rowParser) said(step time.Duration) []string {
 		say("%d rows without a rate were taken as gaps.", p.unknown)
 	}
 	return out
+}
+
+// jumpLeast is of how many bins a gap is told that is longer than all the rest of a trace: one of a few bins does no harm.
+const jumpLeast = 300
+
+// sayJump tells where the rows jump by more than all the rest of the trace is long, as by a clock that was set wrong.
+func (p *rowParser) sayJump(step time.Duration, say func(format string, args ...any)) {
+	rows := p.rows
+	longest := 1
+	for i := 2; i < len(rows); i++ {
+		if rows[i].at-rows[i-1].at > rows[longest].at-rows[longest-1].at {
+			longest = i
+		}
+	}
+	before, after := rows[longest-1], rows[longest]
+	gap, span := after.at-before.at, rows[len(rows)-1].at-rows[0].at
+	if gap <= span-gap || gap/int64(step) < jumpLeast {
+		return
+	}
+	where := fmt.Sprintf("from %s on line %d to %s on line %d there is no rate, which is longer than all the rest", before.time().Format(time.RFC3339), before.line, after.time().Format(time.RFC3339), after.line)
+	switch {
+	case longest == len(rows)-1:
+		say("%s: line %d alone is of that time; if it is wrong, take the line out.", where, after.line)
+	case longest == 1:
+		say("%s: line %d alone is of before; if that time is wrong, take the line out.", where, before.line)
+	default:
+		say("%s: if a clock was set wrong there, mend the times after it, or take out the rows on one side.", where)
+	}
 }

@@ -152,3 +152,34 @@ func TestJitter(t *testing.T) {
 		}
 	}
 }
+
+// Where rows jump by more than the rest is long, as by a clock that was wrong, the lines of it are named; where there is no rate for as long as that alone, nothing is.
+func TestJumps(t *testing.T) {
+	t.Parallel()
+	row := func(day, minute int) string {
+		return start.AddDate(0, 0, day).Add(time.Duration(minute)*time.Minute).Format(time.RFC3339) + ",1\n"
+	}
+	hour := func(day int) (out string) {
+		for minute := range 60 {
+			out += row(day, minute)
+		}
+		return out
+	}
+	for name, c := range map[string]struct{ text, want string }{
+		"a clock that was set": {hour(0) + hour(400), "t.csv: from 2024-05-01T00:59:00Z on line 60 to 2025-06-05T00:00:00Z on line 61 there is no rate, which is longer than all the rest: " +
+			"if a clock was set wrong there, mend the times after it, or take out the rows on one side."},
+		"a row of another year": {row(0, 0) + row(7000, 0) + row(0, 1) + row(0, 2), "line 2 alone is of that time; if it is wrong, take the line out."},
+		"a row from before":     {hour(3000) + row(0, 5), "line 61 alone is of before; if that time is wrong, take the line out."},
+		"days without":          {hour(0) + hour(1) + hour(2), ""},
+		"a few minutes":         {row(0, 0) + row(0, 1) + row(0, 50), ""},
+	} {
+		_, notes, err := ParseCurve("t.csv", strings.NewReader(c.text))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		said := strings.Join(notes, "\n")
+		if c.want == "" && strings.Contains(said, "no rate") || !strings.Contains(said, c.want) {
+			t.Errorf("%s: %q, want %q", name, said, c.want)
+		}
+	}
+}

@@ -74,7 +74,7 @@ func ParseCurve(name string, r io.Reader) (c Curve, notes []string, err error) {
 		return Curve{}, nil, err
 	}
 	if len(p.rows) < 2 {
-		return Curve{}, nil, fmt.Errorf("%s:%d:1: %d rows; a curve needs at least 2, to know the length of a bin", name, max(1, p.line), len(p.rows))
+		return Curve{}, nil, fmt.Errorf("%s:%d:1: %s; a curve needs at least 2, to know the length of a bin", name, max(1, p.line), []string{"no row", "1 row"}[len(p.rows)])
 	}
 	if err := p.order(); err != nil {
 		return Curve{}, nil, err
