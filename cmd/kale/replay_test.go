@@ -314,8 +314,8 @@ func TestReplayMistakes(t *testing.T) {
 		want string
 	}{
 		{nil, exitUsage, "-trace is missing"},
-		{[]string{"-trace", file("empty.csv", "")}, exitFailed, "empty.csv:1:1: 0 rows"},
-		{[]string{"-trace", file("one.csv", "timestamp,rate\n2024-05-01T00:00:00Z,1\n")}, exitFailed, "one.csv:2:1: 1 rows"},
+		{[]string{"-trace", file("empty.csv", "")}, exitFailed, "empty.csv:1:1: no row"},
+		{[]string{"-trace", file("one.csv", "timestamp,rate\n2024-05-01T00:00:00Z,1\n")}, exitFailed, "one.csv:2:1: 1 row;"},
 		{[]string{"-trace", file("bad.csv", "timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,x\n")}, exitFailed, `bad.csv:3:22: rate "x"`},
 		{[]string{"-trace", file("minus.csv", "timestamp,rate\n2024-05-01T00:00:00Z,-1\n")}, exitFailed, `minus.csv:2:22: rate "-1"`},
 		{[]string{"-trace", file("huge.csv", "timestamp,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,1e300\n")}, exitFailed, `rate "1e300": want at most 1e+12 events per second`},
