@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,15 +23,21 @@ import (
 	"github.com/kale-sched/kale/forecast"
 )
 
-// retrainMemory bounds the memory of the process that trains a forecast model anew, in bytes, and retrainCPU the time that it may compute.
-const (
-	retrainMemory = 1 << 30
-	retrainCPU    = 30 * time.Minute
-)
+// trainBounds bound the process that trains a forecast model anew: its memory, in bytes, and the time that it may compute, in seconds at least.
+type trainBounds struct {
+	memory uint64
+	cpu    time.Duration
+}
+
+var retrainBounds = trainBounds{memory: 1 << 30, cpu: 30 * time.Minute}
 
 // trainAnew is core.Options.TrainForecast: kale forecast train in a process of its own, on one core, at the lowest priority, with a bound of memory and of time
 // (bound). It ends with this process.
-func (a *app) trainAnew(ctx context.Context, t core.ForecastTraining) (out core.ForecastTrained, err error) {
+func (a *app) trainAnew(ctx context.Context, t core.ForecastTraining) (core.ForecastTrained, error) {
+	return a.trainWithin(ctx, t, retrainBounds)
+}
+
+func (a *app) trainWithin(ctx context.Context, t core.ForecastTraining, most trainBounds) (out core.ForecastTrained, err error) {
 	dir, err := os.MkdirTemp("", "kale-retrain-")
 	if err != nil {
 		return out, err
@@ -56,11 +63,14 @@ func (a *app) trainAnew(ctx context.Context, t core.ForecastTraining) (out core.
 	if nice, err := exec.LookPath("nice"); err == nil {
 		cmd = exec.CommandContext(ctx, nice, append([]string{"-n", "19", a.exe}, args...)...)
 	}
-	cmd.Env = append(backend.CleanEnviron(), "GOMAXPROCS=1", fmt.Sprintf("GOMEMLIMIT=%d", retrainMemory*3/4))
+	cmd.Env = append(backend.CleanEnviron(), "GOMAXPROCS=1", fmt.Sprintf("GOMEMLIMIT=%d", most.memory*3/4))
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &said, &trouble, time.Second
-	if err := runBound(cmd); err != nil {
+	if err := runBound(cmd, most); err != nil {
 		if ctx.Err() != nil {
 			return out, ctx.Err()
+		}
+		if beyond := most.passed(cmd.ProcessState, trouble.String()); beyond != "" {
+			return out, errors.New(beyond)
 		}
 		return out, failedAnew(err, said.Bytes(), trouble.String())
 	}
@@ -68,18 +78,31 @@ func (a *app) trainAnew(ctx context.Context, t core.ForecastTraining) (out core.
 }
 
 // runBound runs a process within its bounds, from a thread that lives for as long as it does: with that one's end the process ends too.
-func runBound(cmd *exec.Cmd) error {
+func runBound(cmd *exec.Cmd, most trainBounds) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	bound(cmd)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if err := limit(cmd.Process.Pid); err != nil {
+	if err := limit(cmd.Process.Pid, most); err != nil {
 		_ = cmd.Process.Kill()
 		return errors.Join(err, cmd.Wait())
 	}
 	return cmd.Wait()
+}
+
+// passed says which bound ended a process that failed, and what helps; "": none did.
+func (b trainBounds) passed(ended *os.ProcessState, trouble string) string {
+	const helps = "use a model that is smaller, or set forecast.history shorter"
+	switch {
+	case ended == nil || ended.Exited() && ended.ExitCode() != 2: // 2: of a Go program that has no more memory
+	case !ended.Exited() && ended.UserTime()+ended.SystemTime() >= b.cpu-b.cpu/10:
+		return fmt.Sprintf("it was ended after %s of computing, which is all that it may take: %s", job.FormatDuration(b.cpu), helps)
+	case slices.ContainsFunc([]string{"out of memory", "cannot allocate memory", "pthread_create failed"}, func(says string) bool { return strings.Contains(trouble, says) }):
+		return fmt.Sprintf("it needs more than %d MiB of memory, which is all that it may have: %s", b.memory>>20, helps)
+	}
+	return ""
 }
 
 // failedAnew is why a training failed: what it says with -json, else the last that it wrote.

@@ -13,8 +13,8 @@ func bound(cmd *exec.Cmd) {
 }
 
 // limit bounds what a process may have and compute.
-func limit(pid int) error {
-	data, cpu := uint64(retrainMemory), uint64(retrainCPU.Seconds())
+func limit(pid int, most trainBounds) error {
+	data, cpu := most.memory, uint64(most.cpu.Seconds())
 	if err := unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: data, Max: data}, nil); err != nil {
 		return err
 	}

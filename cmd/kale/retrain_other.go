@@ -11,4 +11,4 @@ import (
 func bound(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // limit is left to the Go runtime's own (GOMEMLIMIT), where the system cannot bound another process.
-func limit(int) error { return nil }
+func limit(int, trainBounds) error { return nil }
