@@ -294,6 +294,9 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	if v.Changed {
 		f.lg.Warn("another forecaster is in use", "using", v.Using, "why", v.Change)
 		f.changed = v.Change
+		if f.model != nil && !v.FallenBack {
+			f.changed += "; its file is " + f.path
+		}
 	}
 	reason := v.Reason
 	if v.FallenBack {

@@ -207,6 +207,9 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	r := s.want.Retraining
 	took := job.Length(now.Sub(t.began))
 	better, why := t.got.better(t.what.Current != "")
+	if quiet, mean, usual := t.what.History.Quiet(t.got.From); quiet {
+		better, why = false, fmt.Sprintf("too little traffic to tell: since %s %s records/s arrived on average, of %s usually", t.got.From.Local().Format("2006-01-02 15:04"), wholeRate(mean), wholeRate(usual))
+	}
 	promoted := false
 	switch {
 	case t.err != nil && errors.Is(t.err, forecast.ErrShortHistory):

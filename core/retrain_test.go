@@ -2,8 +2,10 @@ package core
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -142,6 +144,41 @@ func TestRetrainTellsNothingOfNoTraffic(t *testing.T) {
 	r.err = context.DeadlineExceeded
 	if says := r.tried(); says != "could not be trained anew within 1m, which is how long it may take: set forecast.retrain longer, or use a model that is smaller" {
 		t.Errorf("one that takes too long: %q", says)
+	}
+}
+
+// What learnt of silence to expect none is not better for it: a model that was trained is not taken while next to nothing arrives.
+func TestRetrainDoesNotJudgeByNextToNothing(t *testing.T) {
+	r := newRetrained(t)
+	r.started(1)
+	history := forecast.Series{Start: r.now.Add(-200 * time.Second), Step: time.Second}
+	for i := range 200 {
+		history.Values = append(history.Values, []float64{100, 0.2}[i/100])
+	}
+	for _, tt := range []struct {
+		from  time.Time
+		taken bool
+		says  string
+	}{
+		{history.At(100), false, "was not taken: too little traffic to tell: since " + history.At(100).Local().Format("2006-01-02 15:04") + " 0.2 records/s arrived on average, of 50 usually"},
+		{history.At(90), true, "promoted: its error is 1.00 %"},
+	} {
+		raw, id, err := someModel(20, []time.Duration{time.Minute}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		what := ForecastTraining{History: history, Out: filepath.Join(r.state, candidateFile)}
+		if err := os.WriteFile(what.Out, raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := ForecastTrained{ID: id, Origins: 24, From: tt.from, Model: 0.01, Current: math.NaN(), Seasonal: 400, Naive: 500}
+		r.s.want.Retraining = &retraining{Tried: r.now}
+		if err := r.s.trained(r.now, &trainingRun{began: r.now, what: what, got: got, cancel: func() {}}); err != nil {
+			t.Fatal(err)
+		}
+		if says := r.s.want.Retraining.Says; !strings.Contains(says, tt.says) || (r.s.foresee.model != nil) != tt.taken {
+			t.Errorf("from %v on: taken %v, %q", tt.from, r.s.foresee.model != nil, says)
+		}
 	}
 }
 
@@ -351,5 +388,33 @@ func TestRetrainDelaysNothing(t *testing.T) {
 	}
 	if r.s.training != nil {
 		t.Error("it is under way still")
+	}
+}
+
+// After a restart with another model file, what forecasts are made by is told with the file that is in use.
+func TestAnotherModelNamesItsFile(t *testing.T) {
+	onnxtest.Library(t)
+	raw, id, err := someModel(20, []time.Duration{time.Minute}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "new.onnx")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir()))
+	j.Forecast.Model = file
+	f, err := newForesight(slog.New(slog.DiscardHandler), j, json.RawMessage(`{"Version":1,"Using":"onnx:old"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second}
+	for range 300 {
+		s.Values = append(s.Values, 100)
+	}
+	f.forecast(s.End(), s)
+	if says := f.changed; f.model.ID() != id || !strings.HasPrefix(says, "forecasts are made by onnx:linear now, and no longer by onnx:old, which is not what the job names any more; ") || !strings.HasSuffix(says, "; its file is "+file) {
+		t.Errorf("it says %q", says)
 	}
 }

@@ -79,7 +79,8 @@ func (o GateOptions) scaled(step time.Duration, steps int) GateOptions {
 // fallback that needs no training. It keeps recent forecasts of both, and as the
 // bins that they were about arrive it compares their errors over the same bins and
 // horizons. When the primary does worse, or fails, it uses the fallback and says
-// so; it comes back when the primary is as good again. It also says whether the
+// so; it comes back when the primary is as good again. While next to nothing arrives
+// (see [Series.Quiet]) it goes on with the one that it used. It also says whether the
 // forecast is to be trusted at all.
 //
 // A Gate is pure: the time is an argument, and what it remembers is its [GateState],
@@ -249,7 +250,7 @@ func (g *Gate) judge(now time.Time, s gateScores, o GateOptions) {
 		return
 	}
 	p, f := s.primary.WAPE, s.fallback.WAPE
-	if p >= 1 && f >= 1 { // no better than to expect nothing, as where next to nothing arrived: that tells nothing of either
+	if s.quiet || p >= 1 && f >= 1 { // neither is known to be the better where next to nothing arrived, nor where both are no better than to expect that
 		return
 	}
 	switch {

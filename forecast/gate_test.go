@@ -350,3 +350,42 @@ func TestNewGateErrors(t *testing.T) {
 		t.Errorf("of an empty history: %v, %+v", err, v)
 	}
 }
+
+// Where next to nothing arrives, a forecaster that expects nothing is right, and no other is the worse for it: the gate goes on with what it used. When traffic is
+// back it judges again.
+func TestGateDoesNotJudgeByNextToNothing(t *testing.T) {
+	const quiet, back = 1000, 1400
+	for name, left := range map[string]float64{"silence": 0, "a trickle": 0.002} {
+		s := synthetic(2000, time.Second, func(i int) float64 {
+			if i >= quiet && i < back {
+				return left * cycle(float64(i)/120)
+			}
+			return cycle(float64(i) / 120)
+		})
+		learns := func(end time.Time) (float64, error) { // as soon as there is nothing else in the gate's window
+			if s.Bin(end) < quiet+120 {
+				return 1.5, nil
+			}
+			return left, nil
+		}
+		fallen := newGate(t, scripted{"model", learns}, scripted{"seasonal", always(1)}) // the model was worse while something came
+		live(t, fallen, s, 600, quiet)
+		if v := live(t, fallen, s, quiet, back); !v[0].FallenBack || !v[len(v)-1].FallenBack {
+			t.Errorf("%s: a model that expects that takes over from seasonal: %+v", name, v[len(v)-1])
+		}
+		better := newGate(t, scripted{"model", always(1)}, scripted{"seasonal", learns}) // and this one was better
+		live(t, better, s, 600, quiet)
+		if v := live(t, better, s, quiet, back); v[0].FallenBack || v[len(v)-1].FallenBack {
+			t.Errorf("%s: seasonal takes over from a model: %+v", name, v[len(v)-1])
+		}
+		turned := newGate(t, scripted{"model", func(end time.Time) (float64, error) {
+			if s.Bin(end) >= back {
+				return 2, nil
+			}
+			return 1, nil
+		}}, scripted{"seasonal", always(1)})
+		if v := live(t, turned, s, back, 2000); !v[len(v)-1].FallenBack {
+			t.Errorf("%s: it does not judge when traffic is back: %+v", name, v[len(v)-1])
+		}
+	}
+}

@@ -214,7 +214,10 @@ func (g *Gate) forget(history Series, o GateOptions) {
 
 // gateScores are the errors of the kept forecasts over the window: paired over
 // what both forecast, and each alone.
-type gateScores struct{ primary, fallback, primaryAlone, fallbackAlone Score }
+type gateScores struct {
+	primary, fallback, primaryAlone, fallbackAlone Score
+	quiet                                          bool // next to nothing arrived in the bins of primary and fallback
+}
 
 // came says by what the events of the forecasters' calendar multiplied each bin of the history.
 func (g *Gate) came(history Series) func(bin int) float64 {
@@ -274,7 +277,7 @@ func (g *Gate) scores(history Series, o GateOptions) gateScores {
 	if unseenP.bins >= o.MinBins {
 		p, f = unseenP, unseenF
 	}
-	return gateScores{p.score(), f.score(), aloneP.score(), aloneF.score()}
+	return gateScores{p.score(), f.score(), aloneP.score(), aloneF.score(), quiet(p.actual/float64(p.bins), meanOrNaN(history.Values))}
 }
 
 // misses sums errors for a Score.
