@@ -103,6 +103,11 @@ func (b *beside) free() bool {
 
 // try holds the model to a history, and makes the forecasts that are lacking at moments of the past. It is free. It waits no longer than for a forecast.
 func (b *beside) try(history forecast.Series, steps int, lacking []time.Time) {
+	b.await(b.begin(history, steps, lacking))
+}
+
+// begin is try without a wait.
+func (b *beside) begin(history forecast.Series, steps int, lacking []time.Time) *errand {
 	b.progress.step(0, 0)
 	e := &errand{trial: true}
 	b.send(e, func() {
@@ -120,7 +125,7 @@ func (b *beside) try(history forecast.Series, steps int, lacking []time.Time) {
 			}
 		}
 	})
-	b.await(e)
+	return e
 }
 
 // await waits for an errand as long as a decision waits, and says whether it has ended.

@@ -115,8 +115,10 @@ func TestTrialEndsWithTheJob(t *testing.T) {
 		f.forecast(s.End(), s)
 		return f
 	}
+	turns <- struct{}{} // so that it does not end before it is looked at
 	f := begin()
 	e := f.aside.run
+	<-turns
 	eventually(t, "the trial goes on", func() error {
 		if f.tried.done.Load() < 1 {
 			return fmt.Errorf("%d of %d", f.tried.done.Load(), f.tried.total.Load())
@@ -132,7 +134,10 @@ func TestTrialEndsWithTheJob(t *testing.T) {
 	f = begin()
 	defer f.close()
 	e = f.aside.run
-	err := f.use(j.Forecast.ModelFile())
+	raw, err := os.ReadFile(j.Forecast.ModelFile())
+	if err == nil {
+		err = f.use(j.Forecast.ModelFile(), raw)
+	}
 	<-turns
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func askedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, how aske
 	f := &foresight{lg: lg, steps: int(j.Forecast.Horizon / j.Forecast.Interval), step: j.Forecast.Interval, season: slices.Min(j.Forecast.Season), all: j.Forecast.Season, needed: j.Forecast.Needed(), needs: plan.NeedsOf(j.Autoscale.Policy), outlook: forecast.Outlook, calendar: CalendarOf(j), opened: how, tried: &tryProgress{tell: how.progress}}
 	var primary forecast.Forecaster
 	if path := j.Forecast.ModelFile(); path != "" {
-		m, err := f.open(path)
+		m, err := forecast.OpenONNX(path, f.options())
 		if err != nil {
 			return nil, fmt.Errorf("forecast.model of job %q: %w", j.Name, err)
 		}
@@ -103,9 +103,9 @@ func (f *foresight) fits(raw []byte, id string) error {
 	return nil
 }
 
-// open opens a model file.
-func (f *foresight) open(path string) (*forecast.ONNXModel, error) {
-	return forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1, Progress: f.tried.step})
+// options are those of a model file that is tried on the past in the place of the one before it.
+func (f *foresight) options() forecast.ONNXOptions {
+	return forecast.ONNXOptions{Threads: 1, Progress: f.tried.step}
 }
 
 // heeding is a forecaster with the calendar, and what is put in front of it.
@@ -116,22 +116,28 @@ func (f *foresight) heeding(of forecast.Forecaster) forecast.Forecaster {
 	return f.calendar.With(of)
 }
 
-// first is the gate's first forecaster, asked as is wanted.
-func (f *foresight) first(of forecast.Forecaster) forecast.Forecaster {
+// asked is a forecaster as the gate's first, asked as is wanted; aside is what asks it, nil: it is waited for.
+func (f *foresight) asked(of forecast.Forecaster, progress *tryProgress) (first forecast.Forecaster, aside *beside) {
 	of = f.heeding(of)
 	if f.opened.spawn == nil {
-		return of
+		return of, nil
 	}
-	f.aside = &beside{Forecaster: of, spawn: f.opened.spawn, patience: f.opened.patience, progress: f.tried, closed: make(chan struct{})}
+	aside = &beside{Forecaster: of, spawn: f.opened.spawn, patience: f.opened.patience, progress: progress, closed: make(chan struct{})}
 	if _, has := of.(interface{ ID() string }); !has {
-		return withoutID{f.aside}
+		return withoutID{aside}, aside
 	}
-	return f.aside
+	return aside, aside
 }
 
-// use puts the model of a file in the place of the one in use. It is tried on the past at the next forecast.
-func (f *foresight) use(path string) error {
-	m, err := f.open(path)
+// first is the gate's first forecaster.
+func (f *foresight) first(of forecast.Forecaster) (first forecast.Forecaster) {
+	first, f.aside = f.asked(of, f.tried)
+	return first
+}
+
+// use puts the model of a file, whose content is raw, in the place of the one in use. It is tried on the past at the next forecast.
+func (f *foresight) use(path string, raw []byte) error {
+	m, err := forecast.NewONNX(path, raw, f.options())
 	if err != nil {
 		return err
 	}
@@ -139,26 +145,6 @@ func (f *foresight) use(path string) error {
 	f.gate.Replace(f.first(m))
 	f.model, f.path, f.warm = m, path, false
 	return nil
-}
-
-// takePromoted uses the model that was promoted by a scheduler before, where the job file's is the one that it was promoted over and it still fits.
-func (f *foresight) takePromoted(path string, r *retraining, saved json.RawMessage) {
-	if r == nil || r.Promoted == "" || r.Over != f.fileID {
-		return
-	}
-	raw, err := os.ReadFile(path)
-	if err == nil {
-		err = f.fits(raw, r.Promoted)
-	}
-	if err == nil {
-		err = f.use(path)
-	}
-	if err == nil && len(saved) > 0 {
-		err = f.restore(saved)
-	}
-	if err != nil {
-		f.lg.Warn("the forecast model that was trained anew cannot be used; the job file's is", "err", err)
-	}
 }
 
 // restore gives the gate what it had learnt.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +21,23 @@ const inUseFile = "forecast-inuse.onnx"
 type modelFile struct {
 	seen, settled os.FileInfo // as it was at the last look, and as it was when it was last read; nil: it was not there
 	read          bool
+	reading       *modelRead // under way, or not told yet; nil: none
+}
+
+// modelRead is one reading of the file, beside the ticks: it may be large. What it came to may be read when done is closed.
+type modelRead struct {
+	done     chan struct{}
+	id, what string // its model, and what became of it, for people
+}
+
+// looked is closed when no reading is under way.
+func (f *modelFile) looked() <-chan struct{} {
+	if f.reading != nil {
+		return f.reading.done
+	}
+	none := make(chan struct{})
+	close(none)
+	return none
 }
 
 // modelFileAt is the file as it is before it is read.
@@ -33,7 +51,7 @@ func modelFileAt(path string) (f modelFile) {
 // keepModel copies the job file's model into the state folder. The copy is of use only where it is the model that was read: see [Scheduler.inUse].
 func (s *Scheduler) keepModel() error {
 	path := s.job.Forecast.ModelFile()
-	if path == "" {
+	if path == "" || s.store == nil { // a preview changes nothing: another scheduler may be at it
 		return nil
 	}
 	raw, err := os.ReadFile(path)
@@ -46,24 +64,25 @@ func (s *Scheduler) keepModel() error {
 	return nil
 }
 
-// inUse is a file that has the model in use, as ForecastTraining.Current.
-func (s *Scheduler) inUse() (string, error) {
-	m := s.foresee.model
+// inUse says how the file that has the model in use is found, as ForecastTraining.Current: any goroutine may do it.
+func (s *Scheduler) inUse() func() (string, error) {
+	path, m, fits := s.foresee.path, s.foresee.model, s.foresee.fits
 	if m == nil {
-		return s.foresee.path, nil
+		return func() (string, error) { return path, nil }
 	}
-	path := s.foresee.path
 	if path == s.job.Forecast.ModelFile() {
 		path = filepath.Join(s.opt.StateDir, inUseFile)
 	}
-	raw, err := os.ReadFile(path)
-	if err == nil {
-		err = s.foresee.fits(raw, m.ID())
+	return func() (string, error) {
+		raw, err := os.ReadFile(path)
+		if err == nil {
+			err = fits(raw, m.ID())
+		}
+		if err != nil {
+			return "", fmt.Errorf("the model in use, which it is to be held against, is not to be had: %w", err)
+		}
+		return path, nil
 	}
-	if err != nil {
-		return "", fmt.Errorf("the model in use, which it is to be held against, is not to be had: %w", err)
-	}
-	return path, nil
 }
 
 // lookAtModel tells a person that the file of forecast.model has changed, and what that means: nothing, until a scheduler begins anew. A file that changes still is
@@ -73,29 +92,57 @@ func (s *Scheduler) lookAtModel(now time.Time) {
 	if path == "" || s.foresee.model == nil {
 		return
 	}
+	s.tellOfModel(now, path)
 	info, err := os.Stat(path)
 	if err != nil {
 		info = nil
 	}
 	f := &s.named
 	still := sameFile(f.seen, info)
-	if f.seen = info; !still || f.read && sameFile(f.settled, info) {
+	if f.seen = info; !still || f.read && sameFile(f.settled, info) || f.reading != nil {
 		return
 	}
 	f.settled, f.read = info, true
-	id, what := "", "is not there any more"
-	if raw, err := os.ReadFile(path); err == nil {
-		if m, err := forecast.ReadModelInfo(raw); err == nil {
-			id, what = m.ID, "is another model than the one that was read from it"
-		} else {
-			what = fmt.Sprintf("cannot be used any more (%v)", err)
+	r := &modelRead{done: make(chan struct{})}
+	f.reading = r
+	s.spawn(func() { // ends with the file: Close waits for it
+		defer close(r.done)
+		raw, err := os.ReadFile(path)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			r.what = "is not there any more"
+			return
+		case err != nil:
+			r.what = fmt.Sprintf("cannot be read any more (%v)", err)
+			return
 		}
-	}
-	if id == s.foresee.fileID {
+		m, err := forecast.ReadModelInfo(raw)
+		if err != nil {
+			r.what = fmt.Sprintf("cannot be used any more (%v)", err)
+			return
+		}
+		r.id, r.what = m.ID, "is another model than the one that was read from it"
+	})
+	s.tellOfModel(now, path)
+}
+
+// tellOfModel tells what a reading of the file of forecast.model has come to, when it has.
+func (s *Scheduler) tellOfModel(now time.Time, path string) {
+	r := s.named.reading
+	if r == nil {
 		return
 	}
-	text := fmt.Sprintf("%s, which forecast.model names, %s: kale run goes by what it has read until it begins anew", path, what)
-	s.lg.Warn("the forecast model's file has changed", "file", path, "what", what)
+	select {
+	case <-r.done:
+	default:
+		return
+	}
+	s.named.reading = nil
+	if r.id == s.foresee.fileID {
+		return
+	}
+	text := fmt.Sprintf("%s, which forecast.model names, %s: kale run goes by what it has read until it begins anew", path, r.what)
+	s.lg.Warn("the forecast model's file has changed", "file", path, "what", r.what)
 	s.want.remember(Note{At: now, Text: text})
 }
 

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/forecast"
@@ -58,6 +57,8 @@ type retraining struct {
 	// Promoted is the ID of the one in use, "": the job file's is. Over is that of the job file's when it was promoted, "" for "seasonal", "ensemble" for that.
 	Promoted string `json:"promoted,omitempty"`
 	Over     string `json:"over,omitempty"`
+	// Taking is the one that is to be in use as soon as it is open and held to the past; nil: none is.
+	Taking *promotion `json:"taking,omitempty"`
 	// Says is what came of the last one, for people.
 	Says string `json:"says,omitempty"`
 	// Past are the last retrainingsKept, oldest first.
@@ -149,25 +150,22 @@ func (s *Scheduler) retrain(ctx context.Context, now time.Time) error {
 		s.want.Retraining = &retraining{Tried: now}
 		return s.save()
 	}
+	if r.Taking != nil {
+		return s.promote(now)
+	}
 	if now.Sub(r.Tried) < every || s.missed.history() != nil {
 		return nil
 	}
 	r.Tried = now
-	if err := s.train(ctx, now); err != nil {
-		return s.trained(now, &trainingRun{began: now, cancel: func() {}, err: err})
-	}
+	s.train(ctx, now)
 	return s.save()
 }
 
 // train begins a training.
-func (s *Scheduler) train(ctx context.Context, now time.Time) error {
+func (s *Scheduler) train(ctx context.Context, now time.Time) {
 	f := s.job.Forecast
-	current, err := s.inUse()
-	if err != nil {
-		return err
-	}
 	what := ForecastTraining{
-		History: s.foresee.calendar.Plain(s.history(now)), Horizon: s.foresee.steps, Seasons: f.Season, Kind: forecast.Linear, Current: current,
+		History: s.foresee.calendar.Plain(s.history(now)), Horizon: s.foresee.steps, Seasons: f.Season, Kind: forecast.Linear,
 		Out: filepath.Join(s.opt.StateDir, candidateFile), Gate: forecast.GateOptions{Window: f.GateWindow, Tolerance: f.GateTolerance},
 	}
 	if m := s.foresee.model; m != nil && slices.Contains(forecast.ModelKinds(), m.Info().Name) {
@@ -179,11 +177,13 @@ func (s *Scheduler) train(ctx context.Context, now time.Time) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.trainingMost())
 	t := &trainingRun{began: now, what: what, cancel: cancel, done: make(chan struct{})}
 	s.training = t
+	current := s.inUse()
 	s.spawn(func() { // ends with ctx, at the latest with the scheduler: endTraining
 		defer close(t.done)
-		t.got, t.err = s.opt.TrainForecast(ctx, what)
+		if t.what.Current, t.err = current(); t.err == nil {
+			t.got, t.err = s.opt.TrainForecast(ctx, t.what)
+		}
 	})
-	return nil
 }
 
 // trainingMost is how long a training may take.
@@ -201,7 +201,7 @@ func (s *Scheduler) endTraining() {
 	removeCandidate(t.what.Out)
 }
 
-// trained takes in what a training has come to: a better model is promoted.
+// trained takes in what a training has come to: a better model is to be promoted.
 func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	t.cancel()
 	r := s.want.Retraining
@@ -210,7 +210,6 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	if quiet, mean, usual := t.what.History.Quiet(t.got.From); quiet {
 		better, why = false, fmt.Sprintf("too little traffic to tell: since %s %s records/s arrived on average, of %s usually", t.got.From.Local().Format("2006-01-02 15:04"), wholeRate(mean), wholeRate(usual))
 	}
-	promoted := false
 	switch {
 	case t.err != nil && errors.Is(t.err, forecast.ErrShortHistory):
 		r.Says = "not trained anew: " + t.err.Error()
@@ -228,17 +227,15 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 		s.lg.Info("a forecast model that was trained anew is not taken", "took", took, "why", why)
 		s.want.remember(Note{At: now, Text: "of forecast models, " + r.Says, Routine: true})
 	default:
-		if err := s.promote(t.what.Out, t.got.ID); err != nil {
-			r.Says = "one that was trained anew could not be taken: " + err.Error()
-			s.lg.Warn("a forecast model that was trained anew could not be taken; the one in use stays", "err", err)
-			break
+		r.Taking = &promotion{ID: t.got.ID, Over: s.foresee.fileID, Took: took, Why: why}
+		r.Says = fmt.Sprintf("trained anew in %s, and is better: it is used as soon as it is open and held to the past; %s", took, why)
+		s.lg.Info("a forecast model that was trained anew is to be promoted", "id", t.got.ID, "took", took, "why", why)
+		if err := s.save(); err != nil {
+			return err
 		}
-		r.Promoted, r.Over, promoted = t.got.ID, s.foresee.fileID, true
-		r.Says = fmt.Sprintf("trained anew in %s, and promoted: %s", took, why)
-		s.lg.Info("a forecast model that was trained anew is promoted", "id", t.got.ID, "took", took, "why", why)
-		s.want.remember(Note{At: now, Text: "a forecast model that was trained anew is in use: " + why})
+		return s.promote(now)
 	}
-	r.keep(now, promoted)
+	r.keep(now, false)
 	removeCandidate(t.what.Out)
 	return s.save()
 }
@@ -268,22 +265,6 @@ func (t ForecastTrained) better(replaces bool) (bool, string) {
 		return false, errs + ": no better than to expect nothing, whose error is 100 %"
 	}
 	return t.Model < rival && t.Model < t.Naive && !t.FallsBack, errs
-}
-
-// promote puts a model in the place of the one in use, and keeps it for the next scheduler.
-func (s *Scheduler) promote(file, id string) error {
-	path := filepath.Join(s.opt.StateDir, promotedFile)
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	if err := s.foresee.fits(raw, id); err != nil {
-		return err
-	}
-	if err := backend.WriteFileMode(path, raw, 0o600); err != nil {
-		return err
-	}
-	return s.foresee.use(path)
 }
 
 // noteForecaster remembers, for people, that another forecaster is in use.

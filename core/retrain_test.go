@@ -187,7 +187,7 @@ func (r *retrained) tried() string {
 	r.t.Helper()
 	n := len(r.asked)
 	r.until("a model is trained anew", func() error {
-		if len(r.asked) == n || r.s.training != nil {
+		if len(r.asked) == n || r.s.training != nil || r.s.want.Retraining.Taking != nil {
 			return fmt.Errorf("%d were", len(r.asked))
 		}
 		return nil

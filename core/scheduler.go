@@ -92,6 +92,7 @@ type Scheduler struct {
 	awaited  time.Time    // since when a job that runs waits for its forecast model; see awaitsModel
 	heldOnce bool         // it has waited, or had not to
 	training *trainingRun // of a forecast model; nil: none
+	coming   *comer       // the model that was trained and is made ready to be promoted; nil: none
 	loads    *workloads
 	progress *progressLog
 
@@ -376,7 +377,7 @@ func (s *Scheduler) connect(ctx context.Context) error {
 		if err := s.keepModel(); err != nil {
 			return err
 		}
-		s.foresee.takePromoted(filepath.Join(s.opt.StateDir, promotedFile), s.want.Retraining, s.want.Gate)
+		s.takePromoted()
 	}
 	s.loads, err = newWorkloads(j, s.opt.Trainer, s.want.Token, s.meet.address, s.opt.Env)
 	return err
@@ -462,6 +463,8 @@ func (s *Scheduler) Close() error {
 	if s.opt.Pool != nil {
 		s.opt.Pool.leave(s.job.Name)
 	}
+	s.coming.end()
+	<-s.named.looked()
 	if s.foresee != nil {
 		s.foresee.close()
 	}

@@ -117,11 +117,27 @@ func (g *Gate) Warm(history Series, steps int) (int, error) {
 // Lacking are the moments of the past, in order, at which the primary has made no forecast that it is scored by, while it was not ready.
 func (g *Gate) Lacking(history Series) (out []time.Time) {
 	for _, k := range g.state.Kept {
-		if k.Primary == nil && g.primary != nil && k.Step == history.Step && !k.At.After(history.End()) && k.At.After(history.Start) {
+		if k.Primary == nil && g.primary != nil && k.of(history) {
 			out = append(out, k.At)
 		}
 	}
 	return out
+}
+
+// Moments are the moments of the past, in order, at which forecasts are kept. One that is to [Gate.Replace] the primary can be asked for its own beforehand, and they
+// be filled in then: see [Gate.Fill].
+func (g *Gate) Moments(history Series) (out []time.Time) {
+	for _, k := range g.state.Kept {
+		if k.of(history) {
+			out = append(out, k.At)
+		}
+	}
+	return out
+}
+
+// of says whether a kept forecast is one of a history's bins, and from within it.
+func (k KeptForecast) of(history Series) bool {
+	return k.Step == history.Step && !k.At.After(history.End()) && k.At.After(history.Start)
 }
 
 // Fill puts a forecast of the primary where it was lacking, made at the end of what was known then. Elsewhere it does nothing.

@@ -1,0 +1,210 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kale-sched/kale/forecast"
+)
+
+// A model that was trained anew, and is better, takes the place of the one in use when all that takes long is done: a file of tens of megabytes is a quarter of a second to read, check
+// and open on a quick disk, and holding it to the past takes seconds. Both are done beside the ticks, while forecasts go on to be made by the one in use. What is to be
+// promoted is written down first, and a scheduler that begins anew in the middle goes on with it.
+
+// promotion is a model that is to take the place of the one in use. Its file is the candidate's until it has.
+type promotion struct {
+	ID   string `json:"id"`
+	Over string `json:"over,omitempty"` // as retraining.Over
+	Took string `json:"took"`           // the training, for people
+	Why  string `json:"why"`            // it is better, for people
+}
+
+// comer is the model of a promotion while it is made ready.
+type comer struct {
+	opened chan struct{} // closed when model or err is there
+	model  *forecast.ONNXModel
+	err    error
+	first  forecast.Forecaster // the model as the gate's first forecaster; nil: it is not held to the past yet
+	aside  *beside             // which asks it; nil: it is waited for
+	tried  *tryProgress
+}
+
+// await opens the model of a file that is to have an ID, beside.
+func (f *foresight) await(path, id string, spawn func(func())) *comer {
+	c := &comer{opened: make(chan struct{}), tried: &tryProgress{tell: f.opened.progress}}
+	fits := f.fits // of what does not change
+	spawn(func() { // ends with the file: [comer.end] waits for it
+		defer close(c.opened)
+		raw, err := durable(path)
+		if err == nil {
+			err = fits(raw, id)
+		}
+		if err == nil {
+			c.model, err = forecast.NewONNX(path, raw, forecast.ONNXOptions{Threads: 1, Progress: c.tried.step})
+		}
+		c.err = err
+	})
+	return c
+}
+
+// durable reads a file that is to be there after a failure of the machine, and for nobody else.
+func durable(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil {
+		err = errors.Join(file.Chmod(0o600), file.Sync(), file.Close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// ready says whether the model is open and held to a history, which begins when it is open.
+func (f *foresight) ready(c *comer, history forecast.Series) bool {
+	select {
+	case <-c.opened:
+	default:
+		return false
+	}
+	if c.err != nil {
+		return true
+	}
+	if c.first == nil {
+		c.first, c.aside = f.asked(c.model, c.tried)
+		if c.aside != nil && history.Known() > 0 {
+			c.aside.begin(history, f.steps, f.gate.Moments(history))
+		}
+	}
+	run := c.aside.trying()
+	if run == nil {
+		return true
+	}
+	select {
+	case <-run:
+		if e := c.aside.run; errors.Is(e.err, forecast.ErrTooSlow) {
+			c.err = e.err
+		}
+		return true
+	default:
+		return false
+	}
+}
+
+// settle puts a model that is ready in the place of the one in use; path is where its file will be.
+func (f *foresight) settle(c *comer, path string, history forecast.Series) {
+	f.close()
+	f.gate.Replace(c.first)
+	f.model, f.path, f.aside, f.tried = c.model, path, c.aside, c.tried
+	if c.aside == nil {
+		f.warm = false
+		return
+	}
+	if e := c.aside.tried(); e != nil {
+		f.takeTrial(e, history)
+	} else {
+		f.warm = false
+	}
+}
+
+// end gives up a model that has not taken its place.
+func (c *comer) end() {
+	if c == nil {
+		return
+	}
+	<-c.opened
+	switch {
+	case c.aside != nil:
+		c.aside.close(c.model)
+	case c.model != nil:
+		_ = c.model.Close()
+	}
+}
+
+// promote goes on with the promotion of a model, where one is to be: it is told when the model has taken its place, or could not.
+func (s *Scheduler) promote(now time.Time) error {
+	r := s.want.Retraining
+	p := r.Taking
+	file := filepath.Join(s.opt.StateDir, candidateFile)
+	if s.coming == nil && p.Over != s.foresee.fileID {
+		return s.notPromoted(now, file, errors.New("forecast.model has changed meanwhile, over which it was to be taken"))
+	}
+	if s.coming == nil {
+		s.coming = s.foresee.await(file, p.ID, s.spawn)
+	}
+	history := s.history(now)
+	if !s.foresee.ready(s.coming, history) {
+		return nil
+	}
+	c := s.coming
+	s.coming = nil
+	if c.err != nil {
+		c.end()
+		return s.notPromoted(now, file, c.err)
+	}
+	path := filepath.Join(s.opt.StateDir, promotedFile)
+	s.foresee.settle(c, path, history)
+	r.Taking, r.Promoted, r.Over = nil, p.ID, p.Over
+	r.Says = fmt.Sprintf("trained anew in %s, and promoted: %s", p.Took, p.Why)
+	r.keep(now, true)
+	s.lg.Info("a forecast model that was trained anew is promoted", "id", p.ID, "took", p.Took, "why", p.Why)
+	s.want.remember(Note{At: now, Text: "a forecast model that was trained anew is in use: " + p.Why})
+	if err := s.save(); err != nil {
+		return err
+	}
+	if err := os.Rename(file, path); err != nil { // promoted looks for it under both names
+		s.lg.Warn("the forecast model that is in use cannot be kept in its place", "err", err)
+	}
+	return nil
+}
+
+// notPromoted takes down that the model of a promotion could not take its place.
+func (s *Scheduler) notPromoted(now time.Time, file string, why error) error {
+	r := s.want.Retraining
+	r.Taking, r.Says = nil, "one that was trained anew could not be taken: "+why.Error()
+	s.lg.Warn("a forecast model that was trained anew could not be taken; the one in use stays", "err", why)
+	s.want.remember(Note{At: now, Text: "of forecast models, " + r.Says})
+	r.keep(now, false)
+	removeCandidate(file)
+	return s.save()
+}
+
+// takePromoted uses the model that was promoted by a scheduler before, where the job file's is the one that it was promoted over and it still fits.
+func (s *Scheduler) takePromoted() {
+	r, f := s.want.Retraining, s.foresee
+	if r == nil || r.Promoted == "" || r.Over != f.fileID {
+		return
+	}
+	raw, err := s.promoted(r.Promoted)
+	if err == nil {
+		err = f.use(filepath.Join(s.opt.StateDir, promotedFile), raw)
+	}
+	if err == nil && len(s.want.Gate) > 0 {
+		err = f.restore(s.want.Gate)
+	}
+	if err != nil {
+		s.lg.Warn("the forecast model that was trained anew cannot be used; the job file's is", "err", err)
+	}
+}
+
+// promoted is the file of the model that was promoted, with an ID. It still is the candidate's where the scheduler that promoted it ended before it could move it.
+func (s *Scheduler) promoted(id string) ([]byte, error) {
+	path, late := filepath.Join(s.opt.StateDir, promotedFile), filepath.Join(s.opt.StateDir, candidateFile)
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		err = s.foresee.fits(raw, id)
+	}
+	if err == nil {
+		return raw, nil
+	}
+	raw, errLate := os.ReadFile(late)
+	if errLate != nil || s.foresee.fits(raw, id) != nil {
+		return nil, err
+	}
+	if s.store != nil { // a preview changes nothing
+		return raw, os.Rename(late, path)
+	}
+	return raw, nil
+}
