@@ -24,7 +24,8 @@ const (
 //
 // where course(ordinary) is the mean of the last four ordinary days of the weekday, and course(holiday) that of the past holidays of the same name, where the history
 // has any. Else it is the (geometric) mean of the past holidays of any name and, as one more of them, of the weekday that it is said to be like. Courses of different weeks are brought to one level by the mean
-// rates of the same weekdays before either. Where the history tells nothing, the ratio is 1. How much of it comes is measured as the day goes on: see [keeping].
+// rates of the same weekdays before either. Where the history tells nothing, the ratio is 1. How much of it comes is measured as the day goes on: see [keeping]. What it is at midnight fades in the night that follows:
+// see [dayTable.evening].
 type dayTable struct {
 	s      Series        // by the clock
 	offset time.Duration // by which that clock is ahead of UTC, throughout
@@ -35,6 +36,7 @@ type dayTable struct {
 
 	feasts   map[holidays.Date]*feast
 	ratios   map[holidays.Date][]float64
+	nights   map[holidays.Date]night
 	doubts   map[holidays.Date]float64
 	measured map[int]squares   // see [dayTable.squares]
 	courses  map[int][]float64 // see [dayTable.usual]
@@ -50,8 +52,9 @@ type dayOf struct {
 	whole   bool
 	holiday *feast  // nil: an ordinary one
 	mean    float64 // rate; NaN where less than half is known
-	// strengths are those of its hours, of a holiday among the last two days; see [dayTable.follow].
+	// strengths are those of its hours, of a holiday among the last days, and end is the strength at its end, as far as it has come; see [dayTable.follow].
 	strengths []float64
+	end       keeping
 }
 
 // newDayTable looks over a history by the clock. nil: it has no bins of which a day holds two, and knows of no day.
@@ -60,7 +63,7 @@ func newDayTable(from holidays.Calendar, zone *time.Location, s Series) *dayTabl
 	if len(from.Rules) == 0 || s.Step > day/2 || s.Step <= 0 {
 		return nil
 	}
-	t := &dayTable{s: s, perDay: int((day + s.Step - 1) / s.Step), table: from.Table(), feasts: map[holidays.Date]*feast{},
+	t := &dayTable{s: s, perDay: int((day + s.Step - 1) / s.Step), table: from.Table(), feasts: map[holidays.Date]*feast{}, nights: map[holidays.Date]night{},
 		ratios: map[holidays.Date][]float64{}, doubts: map[holidays.Date]float64{}, measured: map[int]squares{}, courses: map[int][]float64{}}
 	if zone != nil {
 		t.offset = ahead(zone, s.End())
@@ -294,65 +297,81 @@ func (t *dayTable) seen(k int, f *feast) (same, others []int) {
 
 // factor is what comes in the bin of a length that begins at a moment, in proportion to an ordinary day, as is expected before any of a holiday is seen.
 func (t *dayTable) factor(at time.Time, step time.Duration, zone *time.Location) float64 {
-	_, f, ratio := t.at(at, step, zone)
+	date, f, phase := t.at(at, step, zone)
 	if f == nil {
 		return 1
 	}
-	return ratio
+	return t.ratio(date, f)[phase]
 }
 
-// at is the date of the bin of a length that begins at a moment, what holiday it is, and what comes on it then in proportion to an ordinary day; nil: it is an ordinary one.
-func (t *dayTable) at(at time.Time, step time.Duration, zone *time.Location) (holidays.Date, *feast, float64) {
+// at is the date of the bin of a length that begins at a moment, what holiday it is, and its phase; nil: it is an ordinary one.
+func (t *dayTable) at(at time.Time, step time.Duration, zone *time.Location) (date holidays.Date, f *feast, phase int) {
 	middle := at.Add(step / 2).UTC()
 	if zone != nil {
 		middle = middle.Add(ahead(zone, at))
 	}
-	date := holidays.DateOf(middle)
-	f := t.holiday(date)
-	if f == nil {
-		return date, nil, 1
-	}
-	phase := middle.Sub(middle.Truncate(24 * time.Hour))
-	return date, f, t.ratio(date, f)[min(int(phase/t.s.Step), t.perDay-1)]
+	date = holidays.DateOf(middle)
+	into := middle.Sub(middle.Truncate(24 * time.Hour))
+	return date, t.holiday(date), min(int(into/t.s.Step), t.perDay-1)
 }
 
 // foresee is the factor of a bin after the history as it is known at the end of it, and the standard deviation of its logarithm.
 func (t *dayTable) foresee(at time.Time, step time.Duration, zone *time.Location) (factor, unsure float64) {
-	date, f, ratio := t.at(at, step, zone)
-	if f == nil {
-		return 1, 0
+	date, f, phase := t.at(at, step, zone)
+	factor = 1
+	if ratio, s := t.evening(date, phase); ratio != 1 {
+		factor, unsure = factorOf(ratio, s.mean), math.Sqrt(s.variance)*math.Abs(math.Log(ratio))
 	}
+	if f == nil {
+		return factor, unsure
+	}
+	ratio := t.ratio(date, f)[phase]
 	s := t.foreseen(date, f, at.Add(step/2).Sub(t.s.End()))
-	return factorOf(ratio, s.mean), math.Sqrt(s.variance) * math.Abs(math.Log(max(ratio, leastFactor)))
+	return factor * factorOf(ratio, s.mean), math.Hypot(unsure, math.Sqrt(s.variance)*math.Abs(math.Log(max(ratio, leastFactor))))
 }
 
-// plain is the history as it would have been without holidays. What has come on the last two days of it is divided by what was measured to be of a holiday, so that what is more or
-// less than that is seen. An earlier one is replaced by the ordinary day that would have been. Values are a copy where any changes.
+// plain is the history as it would have been without holidays. What has come on the last two days of it is divided by what was measured to be of a holiday, or of the evening before, so that what is
+// more or less than that is seen. An earlier one is replaced by the ordinary day that would have been. Values are a copy where any changes.
 func (t *dayTable) plain() Series {
 	out := t.s
 	changed := false
-	for k := range t.days {
-		d := &t.days[k]
-		if d.holiday == nil {
-			continue
-		}
+	set := func(i int, v float64) {
 		if !changed {
 			out.Values, changed = append([]float64(nil), t.s.Values...), true
 		}
+		out.Values[i] = v
+	}
+	for k := range t.days {
+		d := &t.days[k]
+		late := k >= len(t.days)-latestDays
+		if d.holiday == nil && !(late && k > 0 && t.days[k-1].holiday != nil) {
+			continue
+		}
 		usual := t.usual(k)
-		ratio := t.ratio(d.date, d.holiday)
+		var ratio []float64
+		if d.holiday != nil {
+			ratio = t.ratio(d.date, d.holiday)
+		}
 		for h := range t.perDay {
 			i := d.from + h
-			if i < 0 || i >= len(out.Values) || k+1 < len(t.days) && i >= t.days[k+1].from {
+			if i < 0 || i >= len(t.s.Values) || k+1 < len(t.days) && i >= t.days[k+1].from {
 				continue
 			}
-			switch v := out.Values[i]; {
-			case v != v:
-			case d.strengths == nil && usual != nil && usual[h] == usual[h]:
-				out.Values[i] = usual[h]
-			default:
-				out.Values[i] = undone(v, d.came(t, ratio, h))
+			v := t.s.Values[i]
+			if v != v {
+				continue
 			}
+			if !late && usual != nil && usual[h] == usual[h] {
+				set(i, usual[h])
+				continue
+			}
+			if ratio != nil {
+				v = undone(v, d.came(t, ratio, h))
+			}
+			if evening, s := t.evening(d.date, h); evening != 1 {
+				v = undone(v, factorOf(evening, s.mean))
+			}
+			set(i, v)
 		}
 	}
 	return out

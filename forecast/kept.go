@@ -14,6 +14,8 @@ const (
 	keptMemory  = 12 * time.Hour // after which of a strength that was measured 1/e is left
 	keptAtMost  = 2.0            // a strength
 	bridgeKept  = 0.5            // strength that is expected of a bridge day
+	nightTold   = 2 * time.Hour  // before midnight, that tell of an evening
+	latestDays  = 2              // last days of a history of which what is measured of a holiday is undone
 	keptLookout = 7              // days before a holiday among which its level is looked up
 )
 
@@ -224,11 +226,11 @@ func (t *dayTable) doubt(k int, date holidays.Date, f *feast) float64 {
 	return v
 }
 
-// follow measures the strengths of the last two days of the history, hour by hour.
+// follow measures the strengths of the last days of the history, hour by hour: of the two that [dayTable.plain] divides by them, and of the one whose night reaches into these.
 func (t *dayTable) follow() {
 	n := len(t.days)
 	was := 1.0
-	for k := max(0, n-2); k < n; k++ {
+	for k := max(0, n-latestDays-1); k < n; k++ {
 		d := &t.days[k]
 		if d.holiday == nil {
 			t.now = nil
@@ -247,7 +249,7 @@ func (t *dayTable) follow() {
 			}
 			d.strengths = append(d.strengths, s.mean)
 		}
-		t.now, was = &s, expected
+		d.end, t.now, was = s, &s, expected
 	}
 	t.nowExpected = was
 }
@@ -258,6 +260,93 @@ func (d *dayOf) came(t *dayTable, ratio []float64, h int) float64 {
 		return factorOf(ratio[h], d.strengths[b])
 	}
 	return ratio[h]
+}
+
+// night is what the hours after midnight have of the holiday before them, until the hour of the least traffic: so many bins, and by what it multiplies what comes at midnight, as a logarithm.
+type night struct {
+	bins int
+	last float64
+}
+
+// night is that of a date. It has no bins after ordinary days, on holidays and bridge days that have a night of their own, and after a holiday with an uplift, which is declared from midnight to midnight.
+func (t *dayTable) night(date holidays.Date) (out night) {
+	if n, ok := t.nights[date]; ok {
+		return n
+	}
+	defer func() { t.nights[date] = out }()
+	before, own := t.holiday(date.Plus(-1)), t.holiday(date)
+	if before == nil || before.Uplift != nil || own != nil && !own.bridge {
+		return out
+	}
+	k := t.index(date)
+	if own != nil {
+		if same, _ := t.seen(k, own); len(same) > 0 {
+			return out
+		}
+	}
+	if usual := t.usual(k); usual != nil {
+		out = night{lowest(usual[:len(usual)/2]), math.Log(max(t.ratio(date.Plus(-1), before)[t.perDay-1], leastFactor))}
+		out.last *= t.carried(k, before, out)
+	}
+	return out
+}
+
+// left is how much of the evening before is left at a phase.
+func (n night) left(phase int) float64 { return max(0, 1-(float64(phase)+0.5)/float64(n.bins)) }
+
+// carried is how much of a holiday's evening the night after it has, from 0 to 1: what fits the nights after the holidays before it best, by least squares of log(came/usual); with a half, as of a bridge day, as
+// one more of them.
+func (t *dayTable) carried(k int, f *feast, n night) float64 {
+	said, both := 0.0, 0.0
+	add := func(evening, share float64, phase int) {
+		e := evening * n.left(phase)
+		said, both = said+e*e, both+e*e*share
+	}
+	for h := range n.bins {
+		add(n.last, bridgeKept, h)
+	}
+	_, past := t.seen(k-1, f)
+	for _, i := range past {
+		if i+1 >= min(k, len(t.days)) || t.days[i+1].holiday != nil {
+			continue
+		}
+		came, after := t.beyond(i), t.beyond(i+1)
+		level, _ := t.levelBefore(i)
+		if len(came) < t.perDay || len(after) < n.bins {
+			continue
+		}
+		told := came[t.perDay-max(1, int(nightTold/t.s.Step)):]
+		evening := median(slices.DeleteFunc(told, func(v float64) bool { return v != v })) - level
+		for h, v := range after[:n.bins] {
+			if e := evening * n.left(h); math.Abs(e) >= leastSaid && v == v {
+				add(evening, (v-level)/e, h)
+			}
+		}
+	}
+	if said == 0 {
+		return bridgeKept
+	}
+	return min(max(both/said, 0), 1)
+}
+
+// evening is by what the holiday before a date multiplies what comes at a phase of it, and the strength that it has then. People who were up late are up late after midnight: what a holiday was at
+// its end fades until the hour of the least traffic, where a bridge day begins too.
+func (t *dayTable) evening(date holidays.Date, phase int) (ratio float64, s keeping) {
+	n := t.night(date)
+	if phase >= n.bins {
+		return 1, s
+	}
+	ratio = math.Exp(n.last * n.left(phase))
+	before := date.Plus(-1)
+	f, k := t.holiday(before), t.index(before)
+	long := time.Duration(phase) * t.s.Step
+	if k >= 0 && k < len(t.days) && t.days[k].whole && t.days[k].strengths != nil {
+		expected := t.expected(k, f)
+		return ratio, t.days[k].end.after(long, expected, expected, t.doubt(k, before, f))
+	}
+	begin := t.local(t.s.Start).Truncate(24 * time.Hour)
+	at := begin.Add(time.Duration(k+1)*24*time.Hour + long)
+	return ratio, t.foreseen(before, f, max(0, at.Sub(t.local(t.s.End()))))
 }
 
 // foreseen is what is known of the strength of a holiday at a moment after the history.

@@ -182,3 +182,57 @@ func TestBlurred(t *testing.T) {
 		t.Errorf("upper is %v, want 100 and %v; that of the forecast itself %v", got.Upper, want, f.Upper)
 	}
 }
+
+// The night after a holiday has of its evening what the nights after earlier ones had, and from the hour of the least traffic on the day is an ordinary one. Where the holiday was not kept, neither
+// is its night.
+func TestNightAfterHoliday(t *testing.T) {
+	t.Parallel()
+	seasons := []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
+	const lowest = 8 // the bin from four o'clock on
+	feast := time.Date(2026, 4, 20, 0, 0, 0, 0, time.UTC)
+	after := feast.AddDate(0, 0, 1)
+	rules := []holidays.Rule{on("first", 3, 16, holidays.How{}), on("second", 4, 1, holidays.How{}), on("third", 4, 20, holidays.How{})}
+	// traffic is that of Sundays on the two first, and on the third as far as it is kept. The nights after them have so much of it, which fades.
+	traffic := func(kept, nights float64) Series {
+		s := Series{Start: time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), Step: 30 * time.Minute}
+		strength := map[holidays.Date]float64{date(3, 16): 1, date(4, 1): 1, date(4, 20): kept}
+		for i := range 9 * 7 * 48 {
+			day := holidays.DateOf(s.At(i))
+			off := strength[day] // of a Sunday
+			if before := strength[day.Plus(-1)]; i%48 < lowest {
+				off += nights * before * (1 - float64(i%48)/lowest)
+			}
+			if day.Weekday() == time.Sunday {
+				off = 1
+			}
+			v := 100 - 70*math.Cos(2*math.Pi*float64(i%48-lowest)/48)
+			s.Values = append(s.Values, v*math.Pow(0.4, off)*(1+0.03*math.Sin(7.7*float64(i)*float64(i))))
+		}
+		return s
+	}
+	c := Calendar{Holidays: holidays.Calendar{Rules: rules}}
+	f := c.With(NewSeasonal(seasons))
+	for _, tt := range []struct{ kept, nights float64 }{{1, 1}, {1, 0}, {0, 1}, {0, 0}} {
+		truth := traffic(tt.kept, tt.nights)
+		off := func(from, to int) float64 {
+			return wapeAt(t, f, truth, after.Add(time.Duration(from)*truth.Step), after.Add(time.Duration(to)*truth.Step))
+		}
+		if night, day := off(-12, 8), off(8, 36); night > 0.12 || day > 0.05 {
+			t.Errorf("%+v: forecasts from the evening and the night after it are off by %.1f %%, those of the day by %.1f %%", tt, 100*night, 100*day)
+		}
+		plain := c.Plain(truth.Until(after.Add(12 * time.Hour)))
+		ordinary := truth.Bin(after.AddDate(0, 0, 7))
+		for h := range 24 {
+			if is, usual := plain.Values[truth.Bin(after)+h], truth.Values[ordinary+h]; math.Abs(math.Log(is/usual)) > 0.25 {
+				t.Errorf("%+v: without the holiday bin %d of the day after is %.0f, usually it is %.0f", tt, h, is, usual)
+			}
+		}
+	}
+	// Of the first nothing is known but that it is one: a half of its evening is expected in its night.
+	first := traffic(1, 1)
+	days := c.look(first.Until(time.Date(2026, 3, 16, 12, 0, 0, 0, time.UTC)), 48).days
+	ratio, _ := days.evening(date(3, 17), 0)
+	if want := math.Pow(0.4, 0.5*(1-0.5/lowest)); math.Abs(math.Log(ratio/want)) > 0.1 {
+		t.Errorf("after the first holiday midnight has %.2f of what comes usually, want %.2f", ratio, want)
+	}
+}
