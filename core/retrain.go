@@ -59,11 +59,16 @@ type retraining struct {
 	Over     string `json:"over,omitempty"`
 	// Taking is the one that is to be in use as soon as it is open and held to the past; nil: none is.
 	Taking *promotion `json:"taking,omitempty"`
+	// Begun is how often the training that Tried is of was begun and has come to nothing yet: once, or again where the scheduler ended meanwhile. 0: it has come to something.
+	Begun int `json:"begun,omitempty"`
 	// Says is what came of the last one, for people.
 	Says string `json:"says,omitempty"`
 	// Past are the last retrainingsKept, oldest first.
 	Past []Retrained `json:"past,omitempty"`
 }
+
+// trainingsBegun is how often a training is begun when the scheduler ends while it is under way: not for ever, since it may be what ends it.
+const trainingsBegun = 2
 
 // retrainingsKept is of how many trainings it is kept what came of them: a month of days.
 const retrainingsKept = 30
@@ -92,7 +97,7 @@ func RetrainedIn(st *state.Store) ([]Retrained, error) {
 
 // Retraining is what people are told of it.
 type Retraining struct {
-	// Next is when a model is trained anew next; zero while one is. Last is when one was tried last, and Says what came of it.
+	// Next is when a model is trained anew next; zero while one is. Last is when the last one came to something, and Says to what; while that is to be promoted, Last is when its training began.
 	Next time.Time `json:"next,omitzero"`
 	Last time.Time `json:"last,omitzero"`
 	Says string    `json:"says,omitempty"`
@@ -110,7 +115,11 @@ func (s *Scheduler) retrainingNow() *Retraining {
 	if s.training == nil {
 		out.Next = r.Tried.Add(s.job.Forecast.Retrain)
 	}
-	if r.Says != "" {
+	switch n := len(r.Past); {
+	case r.Says == "":
+	case n > 0 && r.Taking == nil:
+		out.Last = r.Past[n-1].At // while the next is trained, Tried is of that
+	default:
 		out.Last = r.Tried
 	}
 	if m := s.foresee.model; m != nil && m.Info().ID == r.Promoted {
@@ -153,10 +162,14 @@ func (s *Scheduler) retrain(ctx context.Context, now time.Time) error {
 	if r.Taking != nil {
 		return s.promote(now)
 	}
-	if now.Sub(r.Tried) < every || s.missed.history() != nil {
+	cut := r.Begun > 0 && r.Begun < trainingsBegun
+	if now.Sub(r.Tried) < every && !cut || s.missed.history() != nil {
 		return nil
 	}
-	r.Tried = now
+	if !cut {
+		r.Begun = 0
+	}
+	r.Tried, r.Begun = now, r.Begun+1
 	s.train(ctx, now)
 	return s.save()
 }
@@ -205,6 +218,7 @@ func (s *Scheduler) endTraining() {
 func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	t.cancel()
 	r := s.want.Retraining
+	r.Begun = 0
 	took := job.Length(now.Sub(t.began))
 	better, why := t.got.better(t.what.Current != "")
 	if quiet, mean, usual := t.what.History.Quiet(t.got.From); quiet {
@@ -264,7 +278,10 @@ func (t ForecastTrained) better(replaces bool) (bool, string) {
 	if t.Model >= 1 { // as where next to nothing arrived
 		return false, errs + ": no better than to expect nothing, whose error is 100 %"
 	}
-	return t.Model < rival && t.Model < t.Naive && !t.FallsBack, errs
+	if better := t.Model < rival && t.Model < t.Naive; better && t.FallsBack {
+		return false, errs + "; seasonal is so much better that it would be used instead (forecast.gate_tolerance)"
+	}
+	return t.Model < rival && t.Model < t.Naive, errs
 }
 
 // noteForecaster remembers, for people, that another forecaster is in use.

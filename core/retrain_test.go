@@ -239,8 +239,8 @@ func TestRetrainPromotesWhatIsBetter(t *testing.T) {
 		t.Errorf("it is held against %q", what.Current)
 	}
 	r.got.Model, r.got.FallsBack = 0.009, true
-	if r.tried(); r.s.foresee.model.ID() != first {
-		t.Error("one that the gate would not use is taken")
+	if says := r.tried(); r.s.foresee.model.ID() != first || !strings.HasSuffix(says, "; seasonal is so much better that it would be used instead (forecast.gate_tolerance)") {
+		t.Errorf("one that the gate would not use is taken, or it is not told why not: %q", says)
 	}
 	r.got.FallsBack, r.got.Naive = false, 0.008
 	if r.tried(); r.s.foresee.model.ID() != first {
@@ -371,12 +371,14 @@ func TestRetrainDelaysNothing(t *testing.T) {
 		}
 		return nil
 	})
+	was := Retrained{At: r.now.Add(-time.Hour), Says: "of an hour ago"}
+	r.s.want.Retraining.Past, r.s.want.Retraining.Says = []Retrained{was}, was.Says
 	before := r.decision().At
 	r.beats(12)
 	if at := r.decision().At; at.Sub(before) < 10*time.Second || begun.Load() != 1 {
 		t.Errorf("beside a training the last decision is of %v after it began; %d were begun", at.Sub(before), begun.Load())
 	}
-	if v := r.s.View().Retraining; v == nil || !v.Next.IsZero() {
+	if v := r.s.View().Retraining; v == nil || !v.Next.IsZero() || v.Says != was.Says || !v.Last.Equal(was.At) {
 		t.Errorf("it says %+v", v)
 	}
 	r.order("stop", 0)
@@ -416,5 +418,47 @@ func TestAnotherModelNamesItsFile(t *testing.T) {
 	f.forecast(s.End(), s)
 	if says := f.changed; f.model.ID() != id || !strings.HasPrefix(says, "forecasts are made by onnx:linear now, and no longer by onnx:old, which is not what the job names any more; ") || !strings.HasSuffix(says, "; its file is "+file) {
 		t.Errorf("it says %q", says)
+	}
+}
+
+// A training that the scheduler's end has cut short is begun again by the next one, and not only when the next is due: once, since it may be what ends the scheduler.
+func TestTrainingThatIsCutShort(t *testing.T) {
+	r := newRetrained(t)
+	r.started(1)
+	r.job.Forecast.Retrain = 24 * time.Hour
+	begun := 0
+	open := func() {
+		r.s.spawn = func(f func()) { go f() }
+		r.s.opt.TrainForecast = func(ctx context.Context, _ ForecastTraining) (ForecastTrained, error) {
+			<-ctx.Done()
+			return ForecastTrained{}, ctx.Err()
+		}
+		before := r.s.want.Retraining.Tried
+		r.beats(3)
+		if r.s.training != nil && r.s.want.Retraining.Tried.After(before) {
+			begun++
+		}
+		r.s.endTraining()
+	}
+	r.s.want.Retraining = &retraining{Tried: r.now.Add(-25 * time.Hour)}
+	for n, want := range []int{1, 2, 2, 2} {
+		if open(); begun != want {
+			t.Errorf("after %d schedulers it was begun %d times, want %d", n+1, begun, want)
+		}
+		r.reopen()
+	}
+	r.s.want.Retraining.Tried = r.now.Add(-25 * time.Hour)
+	if open(); begun != 3 {
+		t.Error("it is not begun when the next is due")
+	}
+	r.reopen()
+	if open(); begun != 4 {
+		t.Error("the next one is not begun again")
+	}
+	r.reopen()
+	r.s.opt.TrainForecast, r.err = r.train, errors.New("signal: killed")
+	r.s.want.Retraining.Begun = 1
+	if says := r.tried(); says != "could not be trained anew: signal: killed" || r.s.want.Retraining.Begun != 0 {
+		t.Errorf("%q, %+v", says, r.s.want.Retraining)
 	}
 }

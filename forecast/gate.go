@@ -90,6 +90,7 @@ type Gate struct {
 	fallback Forecaster
 	options  GateOptions
 	state    GateState
+	replaced string // the primary that had the place of this one; "": none had
 }
 
 // NewGate returns a gate that has seen nothing: [Gate.Restore] or [Gate.Warm] it.
@@ -121,11 +122,14 @@ func identity(f Forecaster) string {
 
 // Replace puts another primary in place, for instance a model that was trained
 // anew; nil leaves only the fallback. Its scores begin from nothing, until
-// [Gate.Warm], and it is used from the next forecast on.
+// [Gate.Warm] or [Gate.Fill], and it is used from the next forecast on.
 func (g *Gate) Replace(primary Forecaster) {
+	if g.primary != nil {
+		g.replaced = g.primary.Name()
+	}
 	g.primary = primary
 	g.state.Primary = identity(primary)
-	g.state.FallenBack, g.state.Changed = false, time.Time{}
+	g.state.FallenBack, g.state.Changed, g.state.Untrusted = false, time.Time{}, false
 	for i := range g.state.Kept {
 		g.state.Kept[i].Primary = nil
 	}
@@ -301,6 +305,13 @@ func (g *Gate) choose(v *Verdict, s gateScores, first Forecast, errFirst error, 
 // change says of a change from the forecaster named before to that of the verdict what both did, over the same bins.
 func (g *Gate) change(before string, v Verdict, errFirst, errSecond error) string {
 	text := fmt.Sprintf("forecasts are made by %s now, and no longer by %s", v.Using, before)
+	if ofOurs := g.primary != nil && (before == g.primary.Name() || before == g.fallback.Name()); !ofOurs {
+		why := "which is not what the job names any more"
+		if g.primary != nil && before == g.replaced {
+			why = "the place of which was taken by " + g.primary.Name()
+		}
+		return text + fmt.Sprintf(", %s; the recent error of %s is %v", why, v.Using, v.Recent)
+	}
 	used, left := v.Primary, v.Fallback
 	switch {
 	case v.FallenBack:
@@ -308,17 +319,13 @@ func (g *Gate) change(before string, v Verdict, errFirst, errSecond error) strin
 		if errFirst != nil {
 			text += fmt.Sprintf(", which gave none: %v", errFirst)
 		}
-	case g.primary != nil && errSecond != nil:
+	case errSecond != nil:
 		text += fmt.Sprintf(", which gave none: %v", errSecond)
 	}
-	switch ofLeft := g.primary != nil && (before == g.primary.Name() || before == g.fallback.Name()); {
-	case !ofLeft:
-		return text + fmt.Sprintf(", which is not what the job names any more; the recent error of %s is %v", v.Using, v.Recent)
-	case used.Bins == 0:
+	if used.Bins == 0 {
 		return text + "; there are no bins yet that both were scored on"
-	default:
-		return text + fmt.Sprintf("; over the same %s the recent error of %s is %s, and that of %s is %s", used.over(), v.Using, errorWords(used.WAPE), before, errorWords(left.WAPE))
 	}
+	return text + fmt.Sprintf("; over the same %s the recent error of %s is %s, and that of %s is %s", used.over(), v.Using, errorWords(used.WAPE), before, errorWords(left.WAPE))
 }
 
 func joinNotes(a, b string) string {

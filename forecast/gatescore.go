@@ -14,8 +14,8 @@ type GateState struct {
 	Primary, Fallback string // identities of the forecasters that the rest is about
 	FallenBack        bool
 	Changed           time.Time // when FallenBack last changed; zero: never
-	Untrusted         bool
-	Using             string // what the last forecast came from
+	Untrusted         bool      // the forecaster in use was not trusted last: it has to be the better for it
+	Using             string    // what the last forecast came from
 	Kept              []KeptForecast
 	Past              []PastScore // in order of time
 }
@@ -64,7 +64,7 @@ func (g *Gate) Restore(s GateState) error {
 		kept = append(kept, k)
 	}
 	if s.Primary != g.state.Primary {
-		s.FallenBack, s.Changed = false, time.Time{}
+		s.FallenBack, s.Changed, s.Untrusted = false, time.Time{}, false
 	}
 	past, err := g.ownPast(s)
 	if err != nil {

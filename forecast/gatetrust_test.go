@@ -87,3 +87,27 @@ func TestFaultDoesNotMoveTheGate(t *testing.T) {
 		}
 	}
 }
+
+// That one model was not trusted says nothing of the next: it has not to be better than others for it.
+func TestDoubtEndsWithTheModel(t *testing.T) {
+	s := exactDemo()
+	old := newGate(t, scripted{"old", always(2)}, scripted{"seasonal", always(2)})
+	if v := live(t, old, s, 400, 500); v[99].Trusted {
+		t.Fatalf("forecasts of twice what comes are trusted: %+v", v[99])
+	}
+	restored := newGate(t, scripted{"new", always(1.3)}, scripted{"seasonal", always(2)})
+	if err := restored.Restore(old.State()); err != nil {
+		t.Fatal(err)
+	}
+	old.Replace(scripted{"new", always(1.3)})
+	for name, g := range map[string]*Gate{"replaced": old, "restored": restored} {
+		if _, err := g.Warm(s.Until(s.At(500)), 20); err != nil {
+			t.Fatal(err)
+		}
+		if v := live(t, g, s, 500, 501)[0]; v.Using != "new" || !v.Trusted { // 30 % is less than 35 %, and more than four fifths of it
+			t.Errorf("%s: the verdict on the new model is %+v", name, v)
+		} else if why := map[string]string{"replaced": ", the place of which was taken by new", "restored": ", which is not what the job names any more"}[name]; !strings.Contains(v.Change, why+"; the recent error of new is 30.0 %") {
+			t.Errorf("%s: it says %q", name, v.Change)
+		}
+	}
+}
