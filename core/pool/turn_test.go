@@ -125,7 +125,7 @@ type world struct {
 // round is a minute: all decide, and what was to be drained before is gone.
 func (w *world) round() pool.Division {
 	for i := range w.jobs {
-		w.waits[i].Tell(&w.jobs[i], w.now, w.patience)
+		w.waits[i].Tell(&w.jobs[i], w.now, w.patience, w.move)
 	}
 	d := pool.Divide(w.size, w.jobs)
 	for i, s := range d.Shares {
@@ -214,7 +214,7 @@ func TestTurnsDoNotFlap(t *testing.T) {
 			had = n
 		}
 	}
-	want := "00:00 1, 01:02 2, 01:17 1, 02:20 2, 02:35 1, 03:38 2, 03:53 1"
+	want := "00:00 1, 01:01 2, 01:16 1, 02:18 2, 02:33 1, 03:35 2, 03:50 1"
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("b has\n%s, want\n%s", s, want)
 	}
@@ -293,5 +293,34 @@ func TestWordsOfTurns(t *testing.T) {
 	jobs[1].Staying = 1
 	if got, want := pool.Divide(3, jobs).Words(2), late+", and what is not guaranteed is too little for a turn"; !strings.HasSuffix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// A worker is given to nobody of whom a turn would take it again before it has come.
+func TestATurnThatIsNearComesFirst(t *testing.T) {
+	w := &world{size: 4, now: start, patience: time.Hour, move: 5 * time.Minute, waits: make([]pool.Wait, 3), jobs: []pool.Job{
+		{Name: "a", Guarantee: 1, Limit: 4, Ask: 2, Staying: 2, Worth: []float64{9, 4}},
+		{Name: "b", Guarantee: 1, Limit: 4, Ask: 1, Staying: 1, Worth: []float64{9, 8, 7}},
+		{Name: "c", Guarantee: 1, Limit: 4, Ask: 2, Staying: 1, Worth: []float64{9, 1}},
+	}}
+	was, at, had := -1, start, false
+	for w.now.Before(start.Add(2 * time.Hour)) {
+		if w.now.Equal(start.Add(57 * time.Minute)) {
+			w.jobs[1].Ask = 2 // c's patience ends in three minutes
+		}
+		before := w.now
+		d := w.round()
+		for i, s := range d.Shares {
+			if s.May <= 1 || i == was {
+				continue
+			}
+			if was >= 0 && before.Sub(at) < w.move {
+				t.Fatalf("after %s the worker goes to %s, %s after it went to %s", before.Sub(start), s.Name, before.Sub(at), w.jobs[was].Name)
+			}
+			was, at, had = i, before, had || s.Name == "b"
+		}
+	}
+	if !had {
+		t.Errorf("b, whose second worker is worth most, never has it: %+v", w.jobs)
 	}
 }
