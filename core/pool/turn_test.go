@@ -112,6 +112,24 @@ func TestNoiseMovesNothing(t *testing.T) {
 	}
 }
 
+// While a worker moves it trains for nobody: what it would have been worth is part of the change's cost. With Move .45 per GPU, of the time that the change is kept
+// 45 % pass so: a worker that is worth 40 GPUs does not change hands for one that is worth 50, nor for 58, but for one that is worth 60.
+func TestWhatAMoveCostsIsWhatTheWorkerIsWorth(t *testing.T) {
+	for _, tt := range []struct {
+		gpus  int
+		other float64
+		moves bool
+	}{{1, 50, false}, {1, 58, false}, {1, 60, true}, {2, 50, false}, {2, 58, false}, {2, 60, true}} {
+		jobs := []pool.Job{
+			{Name: "a", Limit: 4, Ask: 2, Staying: 2, GPUs: tt.gpus, Worth: []float64{900, 40 * float64(tt.gpus)}, Move: pool.Move(tt.gpus, 240, 30, 600)},
+			{Name: "b", Limit: 4, Ask: 2, Staying: 1, GPUs: tt.gpus, Worth: []float64{900, tt.other * float64(tt.gpus)}, Move: pool.Move(tt.gpus, 240, 30, 600)},
+		}
+		if s := pool.Divide(3*tt.gpus, jobs).Shares; s[1].Goal == 2 != tt.moves || s[0].Goal+s[1].Goal != 3 {
+			t.Errorf("workers of %d GPUs, worth 40 a GPU where they are and %g elsewhere: a has %d, b %d", tt.gpus, tt.other, s[0].Goal, s[1].Goal)
+		}
+	}
+}
+
 // world is jobs that do as they are told, and the waits that their schedulers keep.
 type world struct {
 	size     int
