@@ -149,7 +149,7 @@ func (p *Pool) leave(name string) {
 	if i := slices.IndexFunc(p.jobs, func(j pool.Job) bool { return j.Name == name }); i >= 0 {
 		j := &p.jobs[i]
 		j.Ask, p.stale = j.Staying, true
-		pool.Wait{}.Tell(j, time.Time{}, 0)
+		pool.Wait{}.Tell(j, time.Time{}, 0, 0)
 	}
 }
 
@@ -164,7 +164,7 @@ func (s *Scheduler) joinPool(known bool) {
 	}
 	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) {
 		j.Unknown = !known
-		s.want.PoolWait.Tell(j, time.Now(), s.opt.Pool.rules.Patience)
+		s.want.PoolWait.Tell(j, time.Now(), s.opt.Pool.rules.Patience, 0)
 	})
 	s.tellPool()
 }
@@ -268,7 +268,7 @@ func (s *Scheduler) wish(obs plan.Observation, d plan.Decision) func(*pool.Job) 
 			j.Worth = plan.Worth(obs, j.Ask)
 		}
 		j.Move = PoolMove(obs, j.GPUs, measured(s.want.Drains, assumedDrain).Value)
-		s.want.PoolWait.Tell(j, obs.Now, s.opt.Pool.rules.Patience)
+		s.want.PoolWait.Tell(j, obs.Now, s.opt.Pool.rules.Patience, s.moveTime(obs))
 	}
 }
 
@@ -276,7 +276,7 @@ func (s *Scheduler) wish(obs plan.Observation, d plan.Decision) func(*pool.Job) 
 func (s *Scheduler) keepWait(obs plan.Observation, sh *PoolShare) {
 	rules := s.opt.Pool.rules
 	s.want.PoolWait = s.want.PoolWait.After(sh.Share, obs.Now, rules.Patience, s.moveTime(obs))
-	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) { s.want.PoolWait.Tell(j, obs.Now, rules.Patience) })
+	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) { s.want.PoolWait.Tell(j, obs.Now, rules.Patience, s.moveTime(obs)) })
 }
 
 // moveTime is how long it takes to move a worker to this job.

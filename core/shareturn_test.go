@@ -128,7 +128,7 @@ func TestWhoHasNoSchedulerLeavesItsTurn(t *testing.T) {
 				j.Priority = 10
 				return
 			}
-			pool.Wait{Since: now.Add(time.Duration(i)*time.Minute - 2*rules.Patience)}.Tell(j, now, rules.Patience)
+			pool.Wait{Since: now.Add(time.Duration(i)*time.Minute - 2*rules.Patience)}.Tell(j, now, rules.Patience, 0)
 		})
 	}
 	if !p.share("b").OnTurn || p.share("c").OnTurn {

@@ -1,14 +1,21 @@
 package plan
 
-import "math"
+import (
+	"math"
+	"time"
+)
+
+// worthReach is for how long at least a worker's worth is reckoned. It is the same for all jobs: over minutes a job that falls behind loses hardly more
+// than one that has a worker too many, however far the first would be behind soon.
+const worthReach = time.Hour
 
 // Worth is what each worker is worth to a job, for a pool that has to choose between jobs: Worth(o, n)[w-1] is the lag and the violations that a w-th
-// worker prevents over what the forecast reaches, in GPUs (GPU-hours for each hour), without what the GPU itself costs. It is the same for every
-// policy, and in the prices of the policy "cost" (its defaults), so that jobs can be compared.
+// worker prevents in an hour, or over what the forecast reaches where that is longer, in GPUs (GPU-hours for each hour), without what the GPU itself
+// costs. It is the same for every policy, and in the prices of the policy "cost" (its defaults), so that jobs can be compared.
 //
 // For each class of load (the five of that policy, likely as there) the backlog is followed through the steps of the view with F(w) constant; its age,
-// backlog over load, costs what a lag costs. Without a forecast the load is the largest rate of the last τ, for as long as the objective or the lead,
-// whichever is longer. An observation that cannot be decided on makes all workers worth nothing.
+// backlog over load, costs what a lag costs. Beyond a forecast the load is that of its last step. Without one it is the largest rate of the last τ. An
+// observation that cannot be decided on makes all workers worth nothing.
 func Worth(o Observation, n int) []float64 {
 	out := make([]float64, max(n, 0))
 	if o.problem() != "" || len(out) == 0 {
@@ -40,25 +47,30 @@ func (s *sheet) losses() losses {
 	if _, _, why := s.foreseen(); why == "" {
 		v := s.look(0)
 		l.at, l.load = v.at, v.load
+		l.lasts(worthReach.Seconds())
 		return l
 	}
 	rate, ok := s.recentRate(max(o.Tau, o.Interval))
 	if !ok {
 		rate, _ = s.lastRate()
 	}
-	end := max(o.MaxLag, o.lead()).Seconds()
-	const steps = 12
-	for j := range steps + 1 {
-		l.at = append(l.at, end*float64(j)/steps)
+	var load [classes]float64
+	for c := range load {
+		load[c] = min(s.withHeadroom(rate), mostRate)
 	}
-	for range steps {
-		var load [classes]float64
-		for c := range load {
-			load[c] = min(s.withHeadroom(rate), mostRate)
-		}
-		l.load = append(l.load, load)
-	}
+	l.at, l.load = []float64{0, max(o.Interval, time.Second).Seconds()}, [][classes]float64{load}
+	l.lasts(max(worthReach, o.MaxLag, o.lead()).Seconds())
 	return l
+}
+
+// lasts goes on with the last load until so many seconds from now, where that is later than the last step, in steps that are longer the later they are.
+func (l *losses) lasts(until float64) {
+	const longer = 0.1 // of the time until then
+	last := l.load[len(l.load)-1]
+	for end := l.at[len(l.at)-1]; end < until; {
+		end = min(max(end*(1+longer), end+1), until)
+		l.at, l.load = append(l.at, end), append(l.load, last)
+	}
 }
 
 // of is the loss with capacity f, in GPUs.

@@ -52,6 +52,37 @@ func TestWorthWithoutAForecast(t *testing.T) {
 	}
 }
 
+// Who falls behind by as much has as much to lose, whether the forecast reaches far, is short, or is not there: a pool compares what all their workers are worth.
+func TestWorthIsOfTheSameTime(t *testing.T) {
+	o := reference()
+	o.BacklogRecords = 0
+	far := Worth(o, 8)
+	for name, f := range map[string]Values{"ten minutes": flat(100_000, 10), "none": nil} {
+		if o.Forecast = (Forecast{}); f != nil {
+			o.setForecast(f)
+		}
+		for w, got := range Worth(o, 8) {
+			if math.Abs(got-far[w]) > 0.1*far[w] {
+				t.Errorf("a forecast of %s: worker %d is worth %v, with one of an hour %v", name, w+1, got, far[w])
+			}
+		}
+	}
+}
+
+// The second worker of a job that falls behind, without a forecast, is worth more than twice what the fourth of one is that needs three: though that one is behind too.
+func TestWorthOfWhoFallsBehind(t *testing.T) {
+	behind := reference()
+	behind.Forecast, behind.BacklogRecords = Forecast{}, 0
+	behind.setRates(24_000)
+	late := reference()
+	late.setForecast(flat(45_000, 60))
+	late.setRates(45_000)
+	late.BacklogRecords = 45_000 * 10 * 60 // of 20 minutes
+	if second, fourth := Worth(behind, 2)[1], Worth(late, 4)[3]; second < 2*fourth {
+		t.Errorf("the second worker of one that falls behind is worth %v, the fourth of one that catches up with three %v", second, fourth)
+	}
+}
+
 func TestWorthOfNonsense(t *testing.T) {
 	for name, change := range map[string]func(*Observation){
 		"no limits":        func(o *Observation) { o.Limits = Limits{} },

@@ -10,12 +10,12 @@
 //     Nobody is cut off: who must give back drains first.
 //   - Guarantees. A job that asks for its guarantee gets it. What it does not ask for is lent to others, and returned when it does.
 //   - Types. A job runs on one type of GPU, and shares it with the jobs of that type alone: each type is divided by the rules below, all in one round.
-//   - Turns. Who asks for more than its guarantee, and has had no more for as long as the pool's patience, gets one worker beyond it for a turn; see below.
+//   - Turns. Who asks for more than its guarantee, and has had no more for as long as the pool's patience, less the time that a worker takes to come, gets one worker beyond it for a turn; see below.
 //   - Priorities. Beyond the guarantees, a job of higher priority gets what it asks for before one of lower priority gets anything.
 //   - Worth. Among jobs of one priority a worker goes to where it is worth most per GPU, so that what is missing is missed least. What a worker of a job of
 //     weight 2 is worth counts twice; no weight is anything to another priority.
-//   - Calm. Among these a worker that a job holds counts for Move more: it does not change hands for less than the change costs.
-//     What was given to a job no longer ago than it takes to move a worker is not taken for another of its priority. And
+//   - Calm. Among these a worker that a job holds counts for more, by what a change costs: Move for the GPUs, which are paid while they do not train, and as
+//     large a part of what the worker is worth, which nobody has meanwhile. What was given to a job no longer ago than it takes to move a worker is not taken for another of its priority. And
 //     nobody drains for what a job asks for in one moment: only for what it has asked for as long as moving a worker takes, a quarter of the patience at most (an Asked says so), or is owed. What nobody else wants it has at once.
 //   - Fairness. Where all this is equal, in proportion to weights, of what is beyond the guarantees, rounded to workers (Webster's method); where that is
 //     equal too, to who holds the worker. Where no worker that jobs of a priority still want is worth anything (a twentieth of its GPUs at least), or nobody

@@ -298,7 +298,7 @@ type bidder struct {
 func (b *bidder) bid() {
 	b.offers = b.worth[b.Goal] * float64(b.Weight)
 	if b.valued && b.Goal < b.Staying {
-		b.offers += b.Move
+		b.offers += b.offers*b.Move/float64(b.GPUs) + b.Move
 	}
 	b.offers /= float64(b.GPUs)
 	if b.Goal < b.Staying && b.Goal >= b.Staying-b.Settling {

@@ -72,7 +72,7 @@ func TestRules(t *testing.T) {
 			{Name: "a", Ask: 2, Limit: 2, Staying: 2, Worth: []float64{5, 1}, Move: 1}, {Name: "b", Ask: 1, Limit: 2, Worth: []float64{1.5}},
 		}, "a 2 b 0", "a 2 b 0"},
 		{"but for more", 2, []pool.Job{
-			{Name: "a", Ask: 2, Limit: 2, Staying: 2, Worth: []float64{5, 1}, Move: 1}, {Name: "b", Ask: 1, Limit: 2, Worth: []float64{2.5}},
+			{Name: "a", Ask: 2, Limit: 2, Staying: 2, Worth: []float64{5, 1}, Move: 1}, {Name: "b", Ask: 1, Limit: 2, Worth: []float64{3.5}},
 		}, "a 1 b 1", "a 1 b 0"},
 		{"all equal: in turn", 5, []pool.Job{{Name: "a", Ask: 4, Limit: 4}, {Name: "b", Ask: 4, Limit: 4}}, "a 3 b 2", "a 3 b 2"},
 		{"what is left of a GPU-hungry job's turn", 7, []pool.Job{
@@ -209,7 +209,7 @@ func simple(size int, jobs []pool.Job) map[string]int {
 				weight := float64(max(j.Weight, 1))
 				v, e := next(j, goal[n])*weight, (float64(goal[n]-j.Guarantee)+0.5)*float64(j.GPUs)/weight
 				if valued && goal[n] < j.Staying {
-					v += j.Move
+					v += v*j.Move/float64(j.GPUs) + j.Move
 				}
 				v /= float64(j.GPUs)
 				near := math.Abs(v-offer) <= 1e-9

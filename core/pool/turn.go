@@ -6,7 +6,7 @@ import (
 )
 
 // Wait is what must be remembered of a job from one division to the next, so that it does not wait for ever: a job that asks for more than its guarantee,
-// and had no more for as long as the pool's patience, has one worker for a turn. The zero value is of a job that does not wait.
+// and had no more for as long as the pool's patience, less the time that a worker takes to come, has one worker for a turn. The zero value is of a job that does not wait.
 type Wait struct {
 	// Since is when it began to ask for more than its guarantee and to have no more.
 	Since time.Time `json:"since,omitzero"`
@@ -19,6 +19,8 @@ const (
 	turnPart = 4
 	// turnMoves: and this many times as long as it takes to move a worker, so that three quarters of a turn are training.
 	turnMoves = 4
+	// aheadPart: a turn is due before the patience has passed by as long as moving a worker takes, but by no more than patience / aheadPart.
+	aheadPart = 4
 )
 
 // TurnLength is how long a turn lasts: a quarter of the patience, and four times as long as it takes to move a worker, at least.
@@ -34,14 +36,15 @@ func (w Wait) at(now time.Time) Wait {
 	return w
 }
 
-// Tell puts into j what a division at now has to know of the wait. A patience of 0 has no turns.
-func (w Wait) Tell(j *Job, now time.Time, patience time.Duration) {
+// Tell puts into j what a division at now has to know of the wait. move is how long it takes to move a worker to the job: its turn is due so long before the
+// patience has passed, so that nobody is given a worker meanwhile that the turn would take again. A patience of 0 has no turns.
+func (w Wait) Tell(j *Job, now time.Time, patience, move time.Duration) {
 	if patience <= 0 {
 		w = Wait{}
 	}
 	w = w.at(now)
 	j.Since, j.Turn = w.Since, w.Until
-	j.Due = w.Until.IsZero() && !w.Since.IsZero() && now.Sub(w.Since) >= patience
+	j.Due = w.Until.IsZero() && !w.Since.IsZero() && now.Sub(w.Since) >= patience-min(max(move, 0), patience/aheadPart)
 }
 
 // After is the wait after a division at now, in which the job got s; move is how long it takes to move a worker to it.

@@ -112,6 +112,24 @@ func TestNoiseMovesNothing(t *testing.T) {
 	}
 }
 
+// While a worker moves it trains for nobody: what it would have been worth is part of the change's cost. With Move .45 per GPU, of the time that the change is kept
+// 45 % pass so: a worker that is worth 40 GPUs does not change hands for one that is worth 50, nor for 58, but for one that is worth 60.
+func TestWhatAMoveCostsIsWhatTheWorkerIsWorth(t *testing.T) {
+	for _, tt := range []struct {
+		gpus  int
+		other float64
+		moves bool
+	}{{1, 50, false}, {1, 58, false}, {1, 60, true}, {2, 50, false}, {2, 58, false}, {2, 60, true}} {
+		jobs := []pool.Job{
+			{Name: "a", Limit: 4, Ask: 2, Staying: 2, GPUs: tt.gpus, Worth: []float64{900, 40 * float64(tt.gpus)}, Move: pool.Move(tt.gpus, 240, 30, 600)},
+			{Name: "b", Limit: 4, Ask: 2, Staying: 1, GPUs: tt.gpus, Worth: []float64{900, tt.other * float64(tt.gpus)}, Move: pool.Move(tt.gpus, 240, 30, 600)},
+		}
+		if s := pool.Divide(3*tt.gpus, jobs).Shares; s[1].Goal == 2 != tt.moves || s[0].Goal+s[1].Goal != 3 {
+			t.Errorf("workers of %d GPUs, worth 40 a GPU where they are and %g elsewhere: a has %d, b %d", tt.gpus, tt.other, s[0].Goal, s[1].Goal)
+		}
+	}
+}
+
 // world is jobs that do as they are told, and the waits that their schedulers keep.
 type world struct {
 	size     int
@@ -125,7 +143,7 @@ type world struct {
 // round is a minute: all decide, and what was to be drained before is gone.
 func (w *world) round() pool.Division {
 	for i := range w.jobs {
-		w.waits[i].Tell(&w.jobs[i], w.now, w.patience)
+		w.waits[i].Tell(&w.jobs[i], w.now, w.patience, w.move)
 	}
 	d := pool.Divide(w.size, w.jobs)
 	for i, s := range d.Shares {
@@ -214,7 +232,7 @@ func TestTurnsDoNotFlap(t *testing.T) {
 			had = n
 		}
 	}
-	want := "00:00 1, 01:02 2, 01:17 1, 02:20 2, 02:35 1, 03:38 2, 03:53 1"
+	want := "00:00 1, 01:01 2, 01:16 1, 02:18 2, 02:33 1, 03:35 2, 03:50 1"
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("b has\n%s, want\n%s", s, want)
 	}
@@ -293,5 +311,34 @@ func TestWordsOfTurns(t *testing.T) {
 	jobs[1].Staying = 1
 	if got, want := pool.Divide(3, jobs).Words(2), late+", and what is not guaranteed is too little for a turn"; !strings.HasSuffix(got, want) {
 		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// A worker is given to nobody of whom a turn would take it again before it has come.
+func TestATurnThatIsNearComesFirst(t *testing.T) {
+	w := &world{size: 4, now: start, patience: time.Hour, move: 5 * time.Minute, waits: make([]pool.Wait, 3), jobs: []pool.Job{
+		{Name: "a", Guarantee: 1, Limit: 4, Ask: 2, Staying: 2, Worth: []float64{9, 4}},
+		{Name: "b", Guarantee: 1, Limit: 4, Ask: 1, Staying: 1, Worth: []float64{9, 8, 7}},
+		{Name: "c", Guarantee: 1, Limit: 4, Ask: 2, Staying: 1, Worth: []float64{9, 1}},
+	}}
+	was, at, had := -1, start, false
+	for w.now.Before(start.Add(2 * time.Hour)) {
+		if w.now.Equal(start.Add(57 * time.Minute)) {
+			w.jobs[1].Ask = 2 // c's patience ends in three minutes
+		}
+		before := w.now
+		d := w.round()
+		for i, s := range d.Shares {
+			if s.May <= 1 || i == was {
+				continue
+			}
+			if was >= 0 && before.Sub(at) < w.move {
+				t.Fatalf("after %s the worker goes to %s, %s after it went to %s", before.Sub(start), s.Name, before.Sub(at), w.jobs[was].Name)
+			}
+			was, at, had = i, before, had || s.Name == "b"
+		}
+	}
+	if !had {
+		t.Errorf("b, whose second worker is worth most, never has it: %+v", w.jobs)
 	}
 }

@@ -335,7 +335,7 @@ func (f *fleet) round(t float64) {
 		if asked > f.o.GPUs { // else all get what they ask for, whatever it is worth
 			m.now.Worth, m.now.Move = plan.Worth(m.obs, m.now.Ask), core.PoolMove(m.obs, m.now.GPUs, m.w.Drain.To)
 		}
-		m.wait.Tell(&m.now, m.obs.Now, fleetPatience)
+		m.wait.Tell(&m.now, m.obs.Now, fleetPatience, m.moveTime())
 		m.asked = m.asked.After(m.now.Ask, m.now.Staying, m.obs.Now, m.moveTime())
 		if m.asked.Tell(&m.now); m.obs.LagKnown && m.obs.Lag > m.obs.MaxLag { // as in the scheduler
 			m.now.Fresh = 0

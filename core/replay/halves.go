@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"math"
+	"slices"
 	"time"
 
 	"github.com/kale-sched/kale/forecast"
@@ -84,29 +86,61 @@ func smooth(rates []float64, n int) []float64 {
 }
 
 // playBlind carries the blind oracle's schedule out under every seed: planned once, without knowing the noise or the draws, it answers to the lag as it goes.
+// Where that takes more rescales than are allowed, the schedule is that of the least toll with which none of the seeds does.
 func (c *Comparison) playBlind(seeds int) []*tally {
 	b := c.blind()
-	out := make([]*tally, seeds)
-	j := *c.j
-	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), time.Minute
-	free := *c
-	free.o.World.PerDay = 0 // within the programme, by a toll on each
-	deciders := make([]decider, len(c.course.Parts))
 	if c.o.World.Live {
-		_, _, toll := b.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
+		return c.playBlindLive(b, seeds)
+	}
+	deciders := make([]decider, len(c.course.Parts))
+	for k := range deciders {
+		o := b.newOracle(k, 0, restartGrid(c.j.SLO.MaxLag, c.o.World), prices{Weights: c.fig.weights})
+		_, first := o.solve()
+		deciders[k] = follow{o, first}
+	}
+	return c.playDeciders(deciders, seeds)
+}
+
+// playBlindLive is playBlind where rescales are live; b is what the oracle knows.
+func (c *Comparison) playBlindLive(b *Comparison, seeds int) (out []*tally) {
+	grid := liveGrid(c.j.SLO.MaxLag)
+	_, _, hint := b.playLiveOracle(0, grid, -1, nil)
+	played := math.NaN()
+	play := func(toll float64) {
+		if toll == played {
+			return
+		}
+		deciders := make([]decider, len(c.course.Parts))
 		for k := range deciders {
-			o := b.newLiveOracle(k, 0, liveGrid(c.j.SLO.MaxLag), prices{Weights: c.fig.weights})
+			o := b.newLiveOracle(k, 0, grid, prices{Weights: c.fig.weights})
 			o.toll = toll
 			_, first := o.solve()
 			deciders[k] = followLive{o, first}
 		}
-	} else {
-		for k := range deciders {
-			o := b.newOracle(k, 0, restartGrid(c.j.SLO.MaxLag, c.o.World), prices{Weights: c.fig.weights})
-			_, first := o.solve()
-			deciders[k] = follow{o, first}
-		}
+		out, played = c.playDeciders(deciders, seeds), toll
 	}
+	play(tollFrom(hint, func(toll float64) bool {
+		play(toll)
+		return !slices.ContainsFunc(out, func(t *tally) bool { return float64(t.rescales) > c.allowed() })
+	}))
+	return out
+}
+
+// allowed is how many rescales there may be in all days.
+func (c *Comparison) allowed() float64 {
+	if n := c.o.World.PerDay; n > 0 {
+		return float64(n) * c.course.Days()
+	}
+	return math.Inf(1)
+}
+
+// playDeciders plays under every seed what decides in each part, with no limit on rescales but its own.
+func (c *Comparison) playDeciders(deciders []decider, seeds int) []*tally {
+	j := *c.j
+	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), time.Minute
+	free := *c
+	free.o.World.PerDay = 0
+	out := make([]*tally, seeds)
 	for seed := range out {
 		out[seed] = &tally{}
 		for k, d := range deciders {

@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -110,6 +112,23 @@ func TestBlindOracle(t *testing.T) {
 		}
 		if !near(plans[0], plans[1], 0.005) {
 			t.Errorf("it expects %v of a calm trace and %v of a rough one with the same means", plans[0], plans[1])
+		}
+	}
+}
+
+// The blind oracle answers to lag that it could not foresee, and stays within the limit on rescales all the same.
+func TestBlindOracleKeepsToTheLimit(t *testing.T) {
+	w := LiveRescale()
+	w.PerDay, w.Burst = 36, 6
+	rates := make([]float64, 1440)
+	r := rand.New(rand.NewPCG(3, 5))
+	for i := range rates {
+		rates[i] = (100_000 + 60_000*math.Sin(float64(i)/80)) * (0.5 + r.Float64())
+	}
+	c := compare(t, reference(t), minutely(rates...), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
+	for seed, got := range c.playBlind(3) {
+		if n := float64(got.rescales); n > c.allowed() || n < c.allowed()/3 {
+			t.Errorf("seed %d: %v rescales where %v are allowed", seed, n, c.allowed())
 		}
 	}
 }

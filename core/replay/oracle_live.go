@@ -197,10 +197,7 @@ func (c *Comparison) playLivePriced(seed uint64, g Grid, price prices, hint floa
 	for k := range oracles {
 		oracles[k] = c.newLiveOracle(k, seed, g, price)
 	}
-	allowed := math.Inf(1)
-	if n := c.o.World.PerDay; n > 0 {
-		allowed = float64(n) * c.course.Days()
-	}
+	allowed := c.allowed()
 	try := func(toll float64, trail *Trail) (*tally, float64) {
 		sum, promised := c.playSchedules(oracles, toll, seed, trail)
 		return sum, promised - toll*min(allowed, 1e18)
