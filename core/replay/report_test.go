@@ -208,6 +208,9 @@ func TestHeadlineClaimsNoMoreThanIsKnown(t *testing.T) {
 		if !strings.Contains(all, tt.says) || strings.Contains(all, tt.not) {
 			t.Errorf("max_lag %g s, cost %g: %s", tt.maxLag, tt.kale, all)
 		}
+		if cheaper := tt.kale < oracle.Cost; cheaper != strings.Contains(all, "pays for the one that is left at the end: kale is cheaper here") {
+			t.Errorf("cost %g, the oracle's %g: %s", tt.kale, oracle.Cost, all)
+		}
 		if bound := !strings.Contains(tt.says, "no bound"); bound == strings.Contains(strings.Join(r.Notes, " "), "The oracle changes workers") {
 			t.Errorf("the notes: %q", r.Notes)
 		}

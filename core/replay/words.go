@@ -58,7 +58,8 @@ func (r *Report) boundless() string {
 		return fmt.Sprintf(why, "the trace's bins of "+job.FormatDuration(time.Duration(r.Bin*1e9))+" change within one")
 	}
 	if p := r.cheapest(); r.Oracle != nil && p != nil && p.Cost < r.Oracle.Cost-max(p.CI95.Cost, r.Oracle.CI95.Cost) {
-		return fmt.Sprintf(why, name(*p)+" is cheaper here")
+		return fmt.Sprintf("The oracle changes workers, and looks at the lag, at whole minutes, tells backlogs apart in steps, and pays for the one that is left at the end: "+
+			"%s is cheaper here, so that it is no bound.", name(*p))
 	}
 	return ""
 }
