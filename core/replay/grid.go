@@ -54,6 +54,9 @@ type ages struct {
 // coarsest is how far apart old states lie at most, in minutes of arrival.
 const coarsest = 5
 
+// deepest is how many states lie beyond the backlog that is left with half of what is to spare: minutes in which nothing is trained.
+const deepest = 240
+
 // newAges lays the nodes; fastest is what the workers that train most train, samples/s.
 func newAges(a *arrivals, minutes int, g Grid, fastest float64) *ages {
 	s := &ages{m: g.PerMinute, minutes: minutes, arrived: make([]float64, minutes*g.PerMinute+1)}
@@ -153,7 +156,7 @@ func (s *ages) states(most, least []float64, oldest float64) {
 			s.at[t] = s.nodes[last(s.nodes, old):top]
 		} else {
 			fine := s.nodes[min(last(s.nodes, now-oldest), top-1):top]
-			coarse := s.kept[last(s.kept, old):]
+			coarse := s.kept[max(last(s.kept, old), last(s.kept, now-wait)-deepest):]
 			k := sort.Search(len(coarse), func(k int) bool { return coarse[k].at >= fine[0].at })
 			s.at[t] = slices.Concat(coarse[:k], fine)
 		}

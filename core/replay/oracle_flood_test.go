@@ -139,3 +139,14 @@ func TestStates(t *testing.T) {
 		t.Errorf("the oldest state is %g steps old, %d states at most; all workers need 174 minutes for the spike", reached, s.n)
 	}
 }
+
+// A load that is always beyond all workers has no more states for going on.
+func TestStatesOfAnEndlessFlood(t *testing.T) {
+	for _, rate := range []float64{30, 60, 600} {
+		rates := flat(rate*16000, 7*1440)
+		s := newAges(newArrivals(60, rates), len(rates), Grid{PerMinute: 4, Oldest: 600e9, Behind: 1}, 28*16000)
+		if last := len(s.at[len(rates)]); s.n > 320 || last < 150 {
+			t.Errorf("%g workers' worth for a week: %d states at most, %d at the end", rate, s.n, last)
+		}
+	}
+}
