@@ -265,7 +265,7 @@ func (s *Scheduler) wish(obs plan.Observation, d plan.Decision) func(*pool.Job) 
 	return func(j *pool.Job) {
 		if !obs.Hold.Unknown && !obs.Manual.Paused && s.job.Autoscale.Mode != job.ModeObserve {
 			j.Ask = d.Wants()
-			j.Worth = plan.Worth(obs, j.Ask)
+			j.Worth, j.Kept = plan.Worth(obs, j.Ask), d.Kept()
 		}
 		j.Move = PoolMove(obs, j.GPUs, measured(s.want.Drains, assumedDrain).Value)
 		s.want.PoolWait.Tell(j, obs.Now, s.opt.Pool.rules.Patience, s.moveTime(obs))

@@ -74,6 +74,7 @@ func (p cost) prepare(s *sheet, g *program) {
 	for _, w := range g.workers {
 		g.f = append(g.f, s.capacity(w))
 	}
+	g.ages = agesTo(g.v.oldest(0, -1, g.start(s)) / g.maxLag)
 }
 
 // change is what a change costs besides what follows from it, in a view of so many
@@ -116,7 +117,7 @@ func (s *sheet) candidates(g *program) []int {
 	for w := from; w <= to; w += stride {
 		list = append(list, w)
 	}
-	for _, w := range []int{s.current, s.current - 1, s.current + 1, to} {
+	for _, w := range []int{s.current, s.current - 1, s.current + 1, to, o.Limits.Clamp(s.current)} {
 		if w >= o.Limits.Min && w <= o.Limits.Max || w == s.current {
 			list = append(list, w)
 		}
@@ -225,17 +226,15 @@ func (p cost) choose(s *sheet, g *program) proposal {
 	costs := g.now(s)
 	at := slices.Index(g.workers, s.current)
 	best := at
+	if !g.mayBe(s, at) { // it is no choice to stay outside the limits
+		best = slices.Index(g.workers, s.o.Limits.Clamp(s.current))
+	}
 	for w, c := range costs {
-		if c < costs[best] {
+		if c < costs[best] && g.mayBe(s, w) {
 			best = w
 		}
 	}
-	want := g.workers[best]
-	out := proposal{want: want, load: g.v.mean[0], source: "cost", saturated: g.v.mean[0] >= s.peak()}
-	// Where the workers in force are outside the limits, the choice may be too.
-	if i := slices.Index(g.workers, s.o.Limits.Clamp(want)); i >= 0 {
-		best = i
-	}
+	out := proposal{want: g.workers[best], load: g.v.mean[0], source: "cost", saturated: g.v.mean[0] >= s.peak()}
 	out.reason = g.account(s, costs, at, best)
 	out.plan = g.course(s, best)
 	return out

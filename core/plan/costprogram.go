@@ -5,14 +5,34 @@ import (
 	"sync"
 )
 
-// ages are the lags that the program tells apart, as shares of the objective.
-// Between them it interpolates.
+// ages are the lags that the program tells apart, as shares of the objective, where it begins within the objective or not far from it. Between them it
+// interpolates.
 var ages = [...]float64{0, 0.025, 0.075, 0.15, 0.25, 0.35, 0.5, 0.65, riskFrom, 1, 1.15, 1.5, 2.2, 4}
 
 const (
 	lags     = len(ages)
 	riskFrom = 0.8 // the share of the objective from which a lag counts as a risk
 )
+
+// agesKept are those of ages that remain where it begins late.
+var agesKept = [...]float64{0, 0.15, 0.5, riskFrom, 1}
+
+// agesTo are the lags to tell apart where the plan begins with one of so much of the objective: it lies well within them, and those around it are no further
+// apart, in proportion, than others. Beyond the last the costs would go on in the line of the last two, which says nothing of what they are there; and between
+// two that lie far apart a step more or less seems to change what it does not.
+func agesTo(share float64) [lags]float64 {
+	const late, beyond = 1.5, 1.5
+	if !(share > late) {
+		return ages
+	}
+	out := [lags]float64{}
+	n := copy(out[:], agesKept[:])
+	far := max(beyond*share, ages[lags-1])
+	for k := n; k < lags; k++ {
+		out[k] = math.Pow(far, float64(k-n+1)/float64(lags-n))
+	}
+	return out
+}
 
 // costs are those of each class of load and each lag. The innermost loops copy what
 // they read often: the race detector watches every access to what others might see,
@@ -49,6 +69,7 @@ type program struct {
 	maxLag  float64   // s
 	lagCost costRate
 
+	ages  [lags]float64   // shares of the objective; see [agesTo]
 	held  [][lags]float64 // held[j][b]: records not older than age b at step j
 	rise  [][lags]float64 // rise[j][b]: 1 / (held[j][b+1] - held[j][b]); 0 for the last
 	lag   []waits         // [j][worker]: how long these records wait
@@ -115,7 +136,7 @@ func (p *program) records() {
 	v := p.v
 	p.held, p.rise = grow(p.held, len(v.at)), grow(p.rise, len(v.at))
 	for j := range p.held {
-		for b, share := range ages {
+		for b, share := range p.ages {
 			p.held[j][b] = v.arrived(j, share*p.maxLag)
 			if b > 0 && p.held[j][b] <= p.held[j][b-1] { // no arrivals: a table must rise
 				p.held[j][b] = p.held[j][b-1] + 1
@@ -144,8 +165,8 @@ type waits struct {
 func (p *program) waits() {
 	p.lag = grow(p.lag, len(p.v.at)*len(p.workers))
 	more, maxLag := p.outage/p.maxLag, p.maxLag
-	mean := waits{share: ages}
-	for b, share := range ages {
+	mean := waits{share: p.ages}
+	for b, share := range p.ages {
 		mean.rate[b], mean.peak[b] = p.lagCost.at(share), p.lagCost.at(share+more)
 	}
 	for j := range p.v.at {

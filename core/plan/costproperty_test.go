@@ -23,7 +23,7 @@ func TestCostIsMonotoneInTheBacklog(t *testing.T) {
 		if rng.IntN(2) == 0 {
 			o.RescaleCost, o.JoinTime = Measured{Samples: 3}, Measured{Value: 40 * time.Second, Samples: 3}
 		}
-		for _, backlogs := range [][]float64{{0, 1, 3, 6, 10}, {25, 30, 40}} {
+		for _, backlogs := range [][]float64{{0, 1, 3, 6, 10}, {25, 30, 40, 60, 120, 600, 2_880}} {
 			last := 0
 			for _, minutes := range backlogs {
 				rate := o.Forecast.Mean[0]

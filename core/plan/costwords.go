@@ -196,7 +196,7 @@ func (p *program) index(w int) int {
 }
 
 // account notes the arithmetic behind a choice and returns its reason. chosen is the
-// candidate that the limits make of the one of least cost, at the one in force.
+// candidate of least cost within the limits, at the one in force.
 func (p *program) account(s *sheet, costs []float64, at, chosen int) string {
 	o, v := s.o, p.v
 	s.noteBacklog()
@@ -237,11 +237,6 @@ func (p *program) because(s *sheet, costs []float64, at, chosen int, own split) 
 	lim := s.o.Limits
 	switch {
 	case !p.mayBe(s, at):
-		for i, c := range costs {
-			if c < costs[chosen] && p.mayBe(s, i) {
-				return fmt.Sprintf("%s; %d %s nearest to what would cost least", s.outside(), p.workers[chosen], isAre(p.workers[chosen]))
-			}
-		}
 		return fmt.Sprintf("%s; of these %s least over the next %s", s.outside(), costing(fmt.Sprint(p.workers[chosen]), p.workers[chosen]), p.reach())
 	case chosen != at:
 		d := p.made(s, at, at, costs[at]).minus(own)

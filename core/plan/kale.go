@@ -177,6 +177,7 @@ func (s *sheet) reactive(why string) (p proposal, expect float64) {
 	p.want, p.saturated = max(s.current, w), saturated
 	p.reason = fmt.Sprintf("%s; the recent rate of %s needs %s", why, formatRate(rate), s.needs(w, p.load))
 	if w < s.current {
+		s.note("kept", float64(s.current-w), "workers", "held for want of a forecast alone: other jobs of a pool may have them")
 		p.hold = []string{why}
 		p.reason += fmt.Sprintf(", but none of the %d is let go without a forecast", s.current)
 	}

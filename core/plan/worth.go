@@ -108,6 +108,18 @@ func costDefault(name string) float64 {
 	panic("plan: the policy \"cost\" has no parameter " + name)
 }
 
+// Kept is how many of the workers that the decision wants it holds for want of a forecast alone, and would do without by what it measured: what a job gives up to a pool first.
+func (d Decision) Kept() int {
+	kept, ok := d.Term("kept")
+	if !ok || d.Source != "reactive" || d.Wants() != d.Current {
+		return 0
+	}
+	if late, ok := d.Term("needed for lag"); ok {
+		return max(min(int(kept.Value), d.Current-int(late.Value)), 0)
+	}
+	return int(kept.Value)
+}
+
 // Wants is how many workers the decision's policy wants, and at least how many it holds: what a job asks a pool for. A decision that could not be made
 // asks for what there is.
 func (d Decision) Wants() int {

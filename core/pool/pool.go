@@ -38,6 +38,8 @@ type Job struct {
 	// Settling are those of Staying that it was given no longer ago than that: among jobs of its priority they are not taken. An Asked says both.
 	Fresh    int `json:"fresh,omitempty"`
 	Settling int `json:"settling,omitempty"`
+	// Kept are those of Ask that it holds for want of a forecast alone, as far as it knows without need: they are for whoever has asked for more long enough.
+	Kept int `json:"kept,omitempty"`
 	// Since is when it began to ask for more than its guarantee and to have no more, zero: it does not. Due: that is long ago enough for a turn. Turn is when
 	// its turn ends, zero: it has none. A Wait says all three.
 	Since time.Time `json:"waits_since,omitzero"`
@@ -128,7 +130,7 @@ func Divide(size int, jobs []Job) Division {
 	}
 	room = guarantee(room, known)
 	room = turn(room, known)
-	for _, asked := range []func(*Job) int{(*Job).firm, (*Job).asks} { // the whim of a moment has what nobody else wants
+	for _, asked := range []func(*Job) int{(*Job).firm, (*Job).asks} { // the whim of a moment, and what is only kept, has what nobody else wants
 		for from := 0; from < len(known); { // known is in the order of priorities now
 			to := from
 			for to < len(known) && known[to].Priority == known[from].Priority {
@@ -154,6 +156,7 @@ func (j Job) sane() Job {
 	j.Staying, j.Leaving, j.Limit = max(j.Staying, 0), max(j.Leaving, 0), max(j.Limit, 0)
 	j.Ask, j.Guarantee = max(j.Ask, 0), max(j.Guarantee, 0)
 	j.Fresh, j.Settling = min(max(j.Fresh, 0), j.Ask), min(max(j.Settling, 0), j.Staying)
+	j.Kept = min(max(j.Kept, 0), j.Ask)
 	if !(j.Move >= 0) {
 		j.Move = 0
 	}
@@ -164,8 +167,11 @@ func (j Job) sane() Job {
 // asks is what the job asks for within its limit.
 func (j *Job) asks() int { return min(j.Ask, j.Limit) }
 
-// firm is what the job asks for with what it has asked for long enough, holds, or is owed.
-func (j *Job) firm() int { return min(j.asks(), max(j.Ask-j.Fresh, j.Staying, j.owed())) }
+// lasting is what the job asks for with what it has asked for long enough, holds, or is owed.
+func (j *Job) lasting() int { return min(j.asks(), max(j.Ask-j.Fresh, j.Staying, j.owed())) }
+
+// firm is lasting without what the job only keeps.
+func (j *Job) firm() int { return max(min(j.lasting(), j.Ask-j.Kept), j.owed()) }
 
 // owed is the part of its guarantee that the job asks for.
 func (j *Job) owed() int { return min(j.Guarantee, j.asks()) }

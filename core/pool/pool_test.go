@@ -131,6 +131,7 @@ func draw(r *rand.Rand) (size int, jobs []pool.Job) {
 			Move: float64(r.IntN(3)), Unknown: r.IntN(12) == 0, Weight: r.IntN(4),
 		}
 		if r.IntN(3) == 0 {
+			j.Kept = r.IntN(4)
 			j.Since, j.Due = start.Add(time.Duration(r.IntN(3))*time.Minute), r.IntN(2) == 0
 		}
 		if r.IntN(12) == 0 {
@@ -145,6 +146,11 @@ func draw(r *rand.Rand) (size int, jobs []pool.Job) {
 	return size, jobs
 }
 
+// needs is what a job asks for without what it only keeps, or is owed.
+func needs(j pool.Job) int {
+	return max(min(j.Ask-j.Kept, j.Ask, j.Limit), min(j.Guarantee, j.Ask, j.Limit))
+}
+
 // simple divides among jobs that are all known, in the simplest way: each GPU by a look at all jobs.
 func simple(size int, jobs []pool.Job) map[string]int {
 	goal := map[string]int{}
@@ -154,7 +160,8 @@ func simple(size int, jobs []pool.Job) map[string]int {
 		names, by[j.Name] = append(names, j.Name), j
 	}
 	slices.Sort(names)
-	most := func(j pool.Job) int { return min(j.Ask, j.Limit) }
+	asks := func(j pool.Job) int { return min(j.Ask, j.Limit) }
+	most := asks
 	// The greatest mean worth of the workers after the n-th, as far as one asks: what the next one is worth in company.
 	next := func(j pool.Job, n int) float64 {
 		at := func(i int) float64 {
@@ -192,7 +199,11 @@ func simple(size int, jobs []pool.Job) map[string]int {
 		goal[n]++
 		size -= by[n].GPUs
 	}
-	for p := 9; p >= 0; p-- {
+	for round := range 20 {
+		p := 9 - round%10
+		if most = asks; round < 10 { // first without what is only kept
+			most = needs
+		}
 		valued := false
 		for _, j := range jobs {
 			valued = valued || j.Priority == p && goal[j.Name] < most(j) && next(j, goal[j.Name]) > 0
@@ -311,7 +322,7 @@ func check(t *testing.T, size int, jobs []pool.Job) {
 			if o.OnTurn {
 				beyond--
 			}
-			if o.Priority < s.Priority && s.Short() > 0 && beyond > 0 && o.GPUs >= s.GPUs {
+			if o.Priority < s.Priority && s.Goal < needs(s.Job) && beyond > 0 && o.GPUs >= s.GPUs {
 				t.Errorf("job %s of priority %d is short, and job %s of priority %d has more than its guarantee", s.Name, s.Priority, o.Name, o.Priority)
 			}
 		}
@@ -323,6 +334,33 @@ func check(t *testing.T, size int, jobs []pool.Job) {
 	for _, s := range d.Shares {
 		if s.Goal != want[s.Name] {
 			t.Errorf("job %s gets %d, and %d by the simple way", s.Name, s.Goal, want[s.Name])
+		}
+	}
+}
+
+// A job that needs fewer than it holds, and lets nobody go for want of a forecast, keeps the others while nobody else needs them, whatever its priority; for
+// one moment's wish they stay, and so does what is guaranteed.
+func TestKeptIsForWhoNeedsIt(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ask, fresh, guarantee int
+		want                  string
+	}{
+		"nobody needs them":      {1, 0, 1, "3 1"},
+		"another needs them":     {3, 0, 1, "1 3"},
+		"one of them":            {2, 0, 1, "2 2"},
+		"it asks only now":       {3, 2, 1, "3 1"},
+		"all three are its own":  {3, 0, 3, "3 1"},
+		"another needs far more": {9, 0, 1, "1 3"},
+	} {
+		d := pool.Divide(4, []pool.Job{
+			{Name: "a", Priority: 10, Guarantee: tt.guarantee, Limit: 6, Ask: 3, Kept: 2, Staying: 3, Worth: []float64{50, 40, 40}},
+			{Name: "b", Guarantee: 1, Limit: 6, Ask: tt.ask, Fresh: tt.fresh, Staying: 1},
+		})
+		if got := fmt.Sprintf("%d %d", d.Shares[0].Goal, d.Shares[1].Goal); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+		if words := d.Words(0); strings.Contains(words, "for want of a forecast alone") != (d.Shares[0].Goal < 3) {
+			t.Errorf("%s: %s", name, words)
 		}
 	}
 }

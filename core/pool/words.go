@@ -40,8 +40,11 @@ func (d Division) Words(i int) string {
 	} else {
 		said += fmt.Sprintf("; gets %d%s", s.Goal, d.instead(i))
 	}
-	if young := min(s.Short(), s.asks()-s.firm()); young > 0 {
+	if young := min(s.Short(), s.asks()-s.lasting()); young > 0 {
 		said += fmt.Sprintf("; for %d that it asks for only now nobody drains yet", young)
+	}
+	if kept := min(s.Short(), s.Kept); kept > 0 {
+		said += fmt.Sprintf("; of what it holds it keeps %d for want of a forecast alone", kept)
 	}
 	said += d.waited(i)
 	switch {

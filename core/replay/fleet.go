@@ -317,7 +317,7 @@ func (f *fleet) round(t float64) {
 	for _, m := range f.members {
 		m.window = window{served: m.q.served}
 		m.now.Staying, m.now.Leaving, m.now.Worth = m.target, m.held()-m.target, nil
-		m.now.Ask = m.d.Wants()
+		m.now.Ask, m.now.Kept = m.d.Wants(), m.d.Kept()
 		asked += m.now.Ask * m.now.GPUs
 		held += m.held() * m.now.GPUs
 	}

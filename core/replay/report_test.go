@@ -81,7 +81,7 @@ func TestMetrics(t *testing.T) {
 // A sweep finds the cheapest of the grid, and goes on beyond its edge where the cheapest lies there.
 func TestSweep(t *testing.T) {
 	c := week(t, 1, Options{World: LiveRescale(), Seeds: 1, Policies: []string{"follow"}})
-	grid := Contestant{Policy: "follow", Grid: []Axis{{Name: "margin", Values: []float64{0.4, 0.5}, Min: 0.05, Max: 2}}}
+	grid := Contestant{Policy: "follow", Paper: map[string]float64{"margin": 0.6}, Grid: []Axis{{Name: "margin", Values: []float64{0.4, 0.5}, Min: 0.05, Max: 2}}}
 	best, err := c.search(t.Context(), grid)
 	if err != nil {
 		t.Fatal(err)
