@@ -460,3 +460,38 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 		t.Errorf("%d are held or promised", held)
 	}
 }
+
+// sees is a policy that decides by a rate in records/s, whatever was measured, and without a forecast.
+type sees struct {
+	plan.Policy
+	rate float64
+}
+
+func (p sees) Decide(o plan.Observation) plan.Decision {
+	o.Rates = plan.Series{Start: o.Now.Add(-30 * o.Interval), Step: o.Interval, Values: slices.Repeat([]float64{p.rate}, 30)}
+	return p.Policy.Decide(o)
+}
+
+// A job of priority that holds more than its traffic needs, and lets nobody go for want of a forecast, gives them to who needs them, and no more than that.
+func TestWhatIsKeptWithoutAForecastIsForOthers(t *testing.T) {
+	p := newParty(t, partyPool, "a", "b")
+	a, b := p.rigs[0], p.rigs[1]
+	a.order("scale", 3)
+	b.order("scale", 1)
+	p.until("a has 3 and b has 1", 3, 1)
+	a.s.policy = sees{a.s.policy, 500} // half of what one worker trains
+	a.order("auto", 0)
+	p.until("a keeps them", 3, 1)
+	if d := a.s.last.Decision; d.Kept() != 2 || a.s.last.Pool.Kept != 2 {
+		t.Fatalf("a, without a forecast, keeps %d: %s", d.Kept(), d.Explain())
+	}
+	b.order("scale", 2)
+	p.until("b has got one", 2, 2)
+	if why := a.s.lastChange.Pool.Why; !strings.Contains(why, "of what it holds it keeps 1 for want of a forecast alone; gives 1 back for b (priority 0)") {
+		t.Errorf("a's share when it gave one up: %s", why)
+	}
+	b.order("scale", 3)
+	p.until("b has got the other", 1, 3)
+	a.order("scale", 3) // a person of a knows that it needs them
+	p.until("a has them again", 3, 1)
+}
