@@ -38,6 +38,7 @@ type foresight struct {
 	warm     bool
 	doubt    string // why no forecast is trusted now, whatever the gate says; ""
 	last     plan.Forecast
+	instead  string  // why the last one was not made by the forecaster that the job names; "": it was
 	aside    *beside // asks the gate's first forecaster; nil: there is none, or it is waited for
 	opened   asked
 	tried    *tryProgress
@@ -169,38 +170,70 @@ func CalendarOf(j *job.Job) (c forecast.Calendar) {
 }
 
 // CheckForecast says, as diagnostics of the job file, why its forecast model could not be used.
-func CheckForecast(j *job.Job) hcl.Diagnostics {
+func CheckForecast(j *job.Job) (diags hcl.Diagnostics) {
+	advice := fmt.Sprintf("Train one with kale forecast train, or set model to %q.", job.ForecastSeasonal)
+	for _, m := range misfits(j, j.Forecast.Model) {
+		text := m.what
+		if m.set != "" {
+			text += ". " + m.set
+		}
+		diags = append(diags, j.ErrorAt(m.at, m.title, text+". "+advice))
+	}
+	return diags
+}
+
+// CheckForecaster says why a forecaster that stands in forecast.model without the job file naming it, called what, could not be used, and what can be done; nil:
+// nothing is against it.
+func CheckForecaster(j *job.Job, what string) error {
+	var errs []error
+	for _, m := range misfits(j, what) {
+		do := fmt.Sprintf("train one with kale forecast train -interval %s -horizon %s", job.FormatDuration(j.Forecast.Interval), job.FormatDuration(j.Forecast.Horizon))
+		if m.want != "" {
+			do = fmt.Sprintf("give a job file with %s in its forecast block, or %s", m.want, do)
+		}
+		err := fmt.Errorf("%s: %s", m.what, do)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// misfit is why a forecast model cannot serve a job.
+type misfit struct {
+	at, title, what string // the attribute of the job file that it is said of
+	set             string // what can be done in a job file that names the model, as a sentence without its full stop; ""
+	want            string // the attribute with which it could; ""
+}
+
+// misfits says what is against the job's forecast model, called name; none without a file.
+func misfits(j *job.Job, name string) (out []misfit) {
 	path := j.Forecast.ModelFile()
 	if path == "" {
 		return nil
 	}
-	advice := fmt.Sprintf("Train one with kale forecast train, or set model to %q.", job.ForecastSeasonal)
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be read", fmt.Sprintf("%v. %s", err, advice))}
+		return []misfit{{at: "forecast.model", title: "The forecast model cannot be read", what: err.Error()}}
 	}
 	info, err := forecast.ReadModelInfo(raw)
+	f, step := &j.Forecast, job.FormatDuration(info.Step)
 	switch {
 	case err != nil:
-		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model cannot be used", fmt.Sprintf("%s: %v. %s", path, err, advice))}
-	case info.Step != j.Forecast.Interval:
-		return hcl.Diagnostics{j.ErrorAt("forecast.model", "The forecast model is for another interval", fmt.Sprintf(
-			"%s was trained on bins of %s, and forecast.interval is %s. %s", path, job.FormatDuration(info.Step), job.FormatDuration(j.Forecast.Interval), advice))}
+		return []misfit{{at: "forecast.model", title: "The forecast model cannot be used", what: fmt.Sprintf("%s: %v", path, err)}}
+	case info.Step != f.Interval:
+		return []misfit{{at: "forecast.model", title: "The forecast model is for another interval", want: fmt.Sprintf("interval = %q", step),
+			what: fmt.Sprintf("%s was trained on bins of %s, and forecast.interval is %s", path, step, job.FormatDuration(f.Interval))}}
 	}
-	return beyondModel(j, info, advice)
-}
-
-// beyondModel says what of the job file asks for more than its forecast model can give, or gives it less than it needs: it would never be used.
-func beyondModel(j *job.Job, info forecast.ModelInfo, advice string) (diags hcl.Diagnostics) {
-	if most := time.Duration(info.Horizon) * info.Step; j.Forecast.Horizon > most {
-		diags = append(diags, j.ErrorAt("forecast.horizon", "The forecast model does not reach so far", fmt.Sprintf(
-			"%s forecasts %s at most, and forecast.horizon is %s. Set horizon to %[2]s or less. %[4]s", j.Forecast.Model, job.FormatDuration(most), job.FormatDuration(j.Forecast.Horizon), advice)))
+	if most := time.Duration(info.Horizon) * info.Step; f.Horizon > most {
+		m := job.FormatDuration(most)
+		out = append(out, misfit{at: "forecast.horizon", title: "The forecast model does not reach so far", set: fmt.Sprintf("Set horizon to %s or less", m), want: fmt.Sprintf("horizon = %q", m),
+			what: fmt.Sprintf("%s forecasts %s at most, and forecast.horizon is %s", name, m, job.FormatDuration(f.Horizon))})
 	}
-	if least := time.Duration(info.Input) * info.Step; j.Forecast.History > 0 && j.Forecast.Past() < least {
-		diags = append(diags, j.ErrorAt("forecast.history", "The forecast model needs more history", fmt.Sprintf(
-			"%s forecasts from the last %s, and forecast.history is %s. Set history to %[2]s or more. %[4]s", j.Forecast.Model, job.FormatDuration(least), job.FormatDuration(j.Forecast.History), advice)))
+	if least := time.Duration(info.Input) * info.Step; f.History > 0 && f.Past() < least {
+		m := job.FormatDuration(least)
+		out = append(out, misfit{at: "forecast.history", title: "The forecast model needs more history", set: fmt.Sprintf("Set history to %s or more", m), want: fmt.Sprintf("history = %q", m),
+			what: fmt.Sprintf("%s forecasts from the last %s, and forecast.history is %s", name, m, job.FormatDuration(f.History))})
 	}
-	return diags
+	return out
 }
 
 // prepare tries the forecasters on the past, where that is to be done, and says whether the first of them is still at it: then it has no forecast.
@@ -270,7 +303,9 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	f.sayFault(history)
 	fc, v, err := f.gate.Forecast(now, history, f.steps)
 	short := f.short(history)
+	f.instead = v.Why
 	if err != nil {
+		f.instead = err.Error()
 		f.last = plan.Forecast{At: history.End(), Step: history.Step, Source: v.Using, Reason: v.Reason}
 		if short != "" {
 			f.last.Reason = short

@@ -13,11 +13,11 @@ import (
 )
 
 // RollingForecasts are the forecasts that a scheduler of job j would have made, one at the end of each of the bins first, first+1, … of series: made by the
-// same forecasters, behind the same gate, of the same length of history. out(i, f) gets them in order, f being made when i bins were known. Each has
+// same forecasters, behind the same gate, of the same length of history. out(i, m) gets them in order, m being made when i bins were known. Each has
 // seen series.Values[:i] and nothing later. every is how many bins lie between two forecasts, 1 for one in each bin; needs is what of them is wanted.
 //
 // The forecasters run on all processors, which changes no forecast; the gate sees the forecasts in order.
-func RollingForecasts(j *job.Job, needs plan.Needs, series forecast.Series, first, every int, out func(i int, f plan.Forecast) error) error {
+func RollingForecasts(j *job.Job, needs plan.Needs, series forecast.Series, first, every int, out func(i int, m Made) error) error {
 	if every < 1 || first < 0 {
 		return fmt.Errorf("rolling forecasts: from bin %d, one in %d bins: want a bin of the history, and 1 or more", first, every)
 	}
@@ -38,13 +38,22 @@ func RollingForecasts(j *job.Job, needs plan.Needs, series forecast.Series, firs
 		}
 		memo.ahead(j, series, origins, f.steps)
 		for _, i := range origins {
-			if err := out(i, f.forecast(series.At(i), pastOf(j, series, i))); err != nil {
+			m := Made{Forecast: f.forecast(series.At(i), pastOf(j, series, i)), Named: f.gate.First()}
+			m.Why = f.instead
+			if err := out(i, m); err != nil {
 				return err
 			}
 		}
 		clear(memo.known)
 	}
 	return nil
+}
+
+// Made is a forecast, and who made it: that is its Source, "" where it holds nothing.
+type Made struct {
+	plan.Forecast
+	// Named is the forecaster that the job names, Why why another made the forecast, or none could; "": it was made by that.
+	Named, Why string
 }
 
 // pastOf is what a scheduler of j knows of the series when i bins are complete.

@@ -40,7 +40,8 @@ func TestRollingForecasts(t *testing.T) {
 	}
 	f.needs = needs
 	seen := 0
-	err = RollingForecasts(j, needs, s, 260, 2, func(i int, got plan.Forecast) error {
+	err = RollingForecasts(j, needs, s, 260, 2, func(i int, made Made) error {
+		got := made.Forecast
 		want := f.forecast(s.At(i), pastOf(j, s, i))
 		if !reflect.DeepEqual(want, got) { // which is quicker than to tell where they differ
 			diff := cmp.Diff(want, got)
@@ -56,7 +57,7 @@ func TestRollingForecasts(t *testing.T) {
 		t.Errorf("%d forecasts, %v; want one in each two of 140 bins, and at both ends", seen, err)
 	}
 	stop := errors.New("enough")
-	if err := RollingForecasts(j, plan.Needs{}, s, 260, 1, func(int, plan.Forecast) error { return stop }); !errors.Is(err, stop) {
+	if err := RollingForecasts(j, plan.Needs{}, s, 260, 1, func(int, Made) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("an error of the caller's ends it with %v", err)
 	}
 }

@@ -229,6 +229,14 @@ func (g *Gate) Forecast(now time.Time, history Series, steps int) (Forecast, Ver
 	return f, v, nil
 }
 
+// First is the name of the forecaster that is in use where nothing is against it: the primary, or, without one, the fallback.
+func (g *Gate) First() string {
+	if g.primary == nil {
+		return g.fallback.Name()
+	}
+	return g.primary.Name()
+}
+
 var errNoPrimary = errors.New("there is no model")
 
 // Worse says whether a gate with these options falls back when the primary's error

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -113,19 +114,7 @@ func TestForecastEvalTellsOfSilentModels(t *testing.T) {
 	t.Parallel()
 	onnxtest.Library(t)
 	s, trace, model := newShell(t).asShipped(), traceAt(t), filepath.Join(t.TempDir(), "mute.onnx")
-	g := onnx.NewGraph()
-	x := g.Input("history", onnx.Float32, 1, 12)
-	g.Output("forecast", g.Log(g.Neg(g.Slice(x, 1, 6, 12)))) // NaN
-	raw, err := g.Model(map[string]string{
-		"kale.forecast.version": "1", "kale.forecast.name": "mute", "kale.forecast.input": "12", "kale.forecast.horizon": "6", "kale.forecast.step_seconds": "600",
-		"kale.forecast.normalise": "mean", "kale.forecast.trained_at": "2026-01-01T00:00:00Z", "kale.forecast.trained_bins": "100",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(model, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeModel(t, model, "mute", 10*time.Minute, 6, func(g *onnx.Graph, x *onnx.Tensor) *onnx.Tensor { return g.Log(g.Neg(x)) }) // NaN
 	r := s.run("forecast", "eval", "-trace", trace, "-horizon", "1h", "-season", "24h", "-origins", "5", "-model", model)
 	if r.code != exitFailed || !strings.Contains(r.err, "model "+model+" has no answer at any moment: onnx:mute: model "+model+": its output for bin 0 is NaN") || !strings.Contains(r.out, "seasonal") {
 		t.Errorf("exit code %d: %s\n%s", r.code, r.err, r.out)
@@ -228,5 +217,23 @@ func TestSweepEndsWithItsContext(t *testing.T) {
 	})
 	if done != 7 || counts[6] != 1 || counts[7] != 0 {
 		t.Errorf("%d done of what ended after 7: %v", done, counts)
+	}
+}
+
+// writeModel writes a model file that keeps the contract: a forecast of so many bins is what is made of as many last bins, divided by their mean.
+func writeModel(t *testing.T, path, name string, step time.Duration, bins int, of func(*onnx.Graph, *onnx.Tensor) *onnx.Tensor) {
+	t.Helper()
+	g := onnx.NewGraph()
+	x := g.Input("history", onnx.Float32, 1, bins)
+	g.Output("forecast", of(g, x))
+	raw, err := g.Model(map[string]string{
+		"kale.forecast.version": "1", "kale.forecast.name": name, "kale.forecast.input": strconv.Itoa(bins), "kale.forecast.horizon": strconv.Itoa(bins),
+		"kale.forecast.step_seconds": strconv.Itoa(int(step.Seconds())), "kale.forecast.normalise": "mean", "kale.forecast.trained_at": "2026-01-01T00:00:00Z", "kale.forecast.trained_bins": "100",
+	})
+	if err == nil {
+		err = os.WriteFile(path, raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/hindsight"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/onnx/onnxtest"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/forecast"
 )
@@ -111,6 +114,25 @@ func TestPlanWithoutACluster(t *testing.T) {
 		if err := json.Unmarshal([]byte(s.must("plan", "-json", file).out), &p); err != nil || p.Unplaced == "" || p.Unlisted == "" || p.Decision.Target < 1 {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
+	}
+}
+
+// A plan of a job that has never run, whose model is a file and is to be trained anew, is made in a state folder that is not there, and leaves none.
+func TestPlanWithAModelWritesNothing(t *testing.T) {
+	onnxtest.Library(t)
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	dir := filepath.Join(shortDir(t), "new")
+	s.env["KALE_STATE_DIR"] = dir
+	model := filepath.Join(t.TempDir(), "m.onnx")
+	writeModel(t, model, "m", time.Minute, 10, same)
+	file := write(t, withLine(t, withLine(t, withLine(t, withLine(t, text, "forecast", "model", `"`+model+`"`), "forecast", "retrain", `"24h"`), "forecast", "interval", `"1m"`), "forecast", "horizon", `"10m"`))
+	r := s.must("plan", file)
+	if !strings.Contains(r.out, "worker-0-g1") || strings.Contains(r.err, "error") {
+		t.Errorf("%s\n%s", r.out, r.err)
+	}
+	if left, err := os.ReadDir(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a plan leaves %v, %v", left, err)
 	}
 }
 

@@ -265,6 +265,9 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 		if err == nil {
 			err = a.diagnose(l.files, l.lacking)
 		}
+		if err == nil && f.forecaster == "" && f.forecasts() {
+			err = a.diagnose(l.files, core.CheckForecast(l.Job))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -274,17 +277,34 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 	case "", replay.PerfectForecast:
 	default:
 		j.Forecast.Model = f.forecaster
+		if !f.forecasts() {
+			break
+		}
+		if err := core.CheckForecaster(j, f.forecaster); err != nil {
+			return nil, fmt.Errorf("-forecaster: %w", err)
+		}
 	}
 	return j, nil
+}
+
+// forecasts says whether the job's forecaster is asked for any: those of a fleet know the future.
+func (f *replayFlags) forecasts() bool {
+	return f.jobs == 0 && replay.ForecastsNeeded(f.compared())
+}
+
+// compared are the policies that are compared.
+func (f *replayFlags) compared() []string {
+	if len(f.policies) == 0 {
+		return replay.Policies()
+	}
+	return f.policies
 }
 
 // options turns the flags into a comparison's.
 func (f *replayFlags) options(j *job.Job) (replay.Options, error) {
 	o := replay.Options{Seeds: f.seeds, ForecastEvery: f.forecastEvery, Price: f.price, Forecaster: f.forecaster, OracleLimits: f.limits,
 		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}}
-	if o.Policies = f.policies; len(o.Policies) == 0 {
-		o.Policies = replay.Policies()
-	}
+	o.Policies = f.compared()
 	switch {
 	case f.rescale == "" && j.Autoscale.Mode == job.ModeLive, f.rescale == "live":
 		o.World = replay.LiveRescale()

@@ -10,6 +10,7 @@ type packed struct {
 	band               plan.Forecast // without spread
 	quantiles, courses [][]float32
 	beyond             *packed
+	named, why         string // see [core.Made]; "" where nobody was asked
 }
 
 func pack(f plan.Forecast) *packed {

@@ -34,7 +34,9 @@ type Report struct {
 	// FluidGPUHours are those of the smallest F(w) ≥ L at every moment, with rescales that are free and instant.
 	FluidGPUHours float64  `json:"fluid_gpu_hours"`
 	Notes         []string `json:"notes,omitempty"`
-	Oracle        *Row     `json:"oracle,omitempty"`
+	// Forecasts say who made them; none where no policy that is compared goes by any.
+	Forecasts []Maker `json:"forecasts,omitempty"`
+	Oracle    *Row    `json:"oracle,omitempty"`
 	// Blind is the oracle that knows the mean traffic and not its noise; see [Comparison.blind].
 	Blind *Row `json:"oracle_blind,omitempty"`
 	// ChosenDays is the number of days before those of the report on which the best settings were chosen; 0: on these themselves, or there are none.
@@ -229,6 +231,7 @@ func (c *Comparison) report() *Report {
 		r.Rescale = c.o.World.Outage.String()
 	}
 	r.FluidGPUHours, r.ShareAtMin = c.fluid()
+	r.Forecasts = c.makers()
 	return r
 }
 
@@ -252,6 +255,7 @@ func (r *Report) note() {
 	if r.course.Fewer != "" {
 		add("%s", r.course.Fewer)
 	}
+	r.Notes = append(r.Notes, makersWords(r.Forecasts)...)
 	if r.short() {
 		add("Only %s of arrivals were replayed: figures a day are as if it went on like that for one, and say nothing of other hours.", r.length())
 	}
