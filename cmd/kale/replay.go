@@ -52,6 +52,8 @@ separators are commas, semicolons or tabs; of more than two columns those named 
 and rows may be in any order and some seconds off their grid. What was made of the file is said below the figures. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
 and the trace's peak is scaled to what 28 workers train.
 
+The job's own policy has a row "as in the job", with its autoscale.params; what these set changes no other row, and nothing that -sweep tries.
+
 Forecasts take longest: for a trace in bins of a minute some 40 s of CPU a day; none are made where no policy that is named goes by them
 (kale, cost, madu and quantile do). -days 3 -seeds 2 -forecast-every 10 gives a first answer:
 of the synthetic week, with every policy, in 30 s of CPU.
@@ -77,7 +79,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	fl := c.Flags()
 	fl.StringVar(&f.trace, "trace", "", "`FILE` of lines \"timestamp,rate\", or kafka://BROKER[,BROKER]/TOPIC")
 	fl.StringVar(&f.synthetic, "synthetic", "", "\"week\" (or \"week:SEED\") instead of a trace: a week in the shape that the paper published")
-	fl.StringVar(&f.job, "job", "", "`JOB.hcl` whose limits, objective, throughput and policy are replayed (default: the reference job)")
+	fl.StringVar(&f.job, "job", "", "`JOB.hcl` whose limits, objective, throughput and policy (with its params) are replayed (default: the reference job)")
 	fl.StringSliceVar(&f.policies, "policies", nil, "`NAMES` to compare, separated by commas (default: all): "+strings.Join(replay.Policies(), ", "))
 	fl.BoolVar(&f.sweep, "sweep", false, "look for each rival's cheapest setting too, and kale's: chosen on the first half of the days; all figures are then those of the second")
 	fl.Float64Var(&f.scale, "scale", 0, "scale the trace so that its peak is what so many `WORKERS` train (default: as it is; without -job 28)")
@@ -325,8 +327,8 @@ func parseBetween(text string) (replay.Between, error) {
 	}
 	lo, err := job.ParseDuration(from)
 	hi, err2 := job.ParseDuration(to)
-	if err := errors.Join(err, err2); err != nil || lo < 0 || hi < lo {
-		return replay.Between{}, usagef("-rescale %q: want live, or how long training stops: 6m, or 5m..8m", text)
+	if err := errors.Join(err, err2); err != nil || lo < 0 || hi < lo || hi > replay.LongestOutage {
+		return replay.Between{}, usagef("-rescale %q: want live, or how long training stops, at most %s: 6m, or 5m..8m", text, job.FormatDuration(replay.LongestOutage))
 	}
 	return replay.Between{From: lo, To: hi}, nil
 }

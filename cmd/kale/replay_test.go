@@ -141,6 +141,63 @@ func TestReplayOfPinnedWorkers(t *testing.T) {
 	}
 }
 
+// What the params block of -job sets is replayed in the row "as in the job", and says so; with another policy's block nothing changes.
+func TestReplayTakesTheJobsParams(t *testing.T) {
+	t.Parallel()
+	s := newShell(t).asShipped()
+	dir := t.TempDir()
+	policy := regexp.MustCompile(`policy += "kale"`)
+	if !policy.Match(examples.Replay) {
+		t.Fatal("the reference job has another policy")
+	}
+	rows := func(args ...string) (text string, of map[string]replay.Row) {
+		t.Helper()
+		args = append([]string{"replay", "-synthetic", "week", "-days", "1", "-seeds", "1", "-forecaster", "perfect"}, args...)
+		var got replay.Report
+		if err := json.Unmarshal([]byte(s.must(append(args, "-json")...).out), &got); err != nil {
+			t.Fatal(err)
+		}
+		of = map[string]replay.Row{}
+		for _, p := range got.Policies {
+			of[fmt.Sprintf("%s %s %v", p.Name, p.Setting, p.AsInJob)] = p
+		}
+		return s.must(args...).out, of
+	}
+	_, plain := rows("-policies", "static,hpa,cost")
+	for name, tt := range map[string]struct {
+		params string
+		check  func(text string, job replay.Row)
+	}{
+		"static": {"workers = 17", func(text string, job replay.Row) {
+			if job.GPUHours != 17*24 || job.Params["workers"] != 17 || !strings.Contains(text, "static as in the job: workers=17") {
+				t.Errorf("%v GPU-hours with %v, want 408 with 17 workers:\n%s", job.GPUHours, job.Params, text)
+			}
+		}},
+		"hpa": {"target = 0.3\n demand = 0", func(_ string, job replay.Row) {
+			if paper := plain["hpa paper false"]; job.GPUHours < 1.3*paper.GPUHours || job.Params["target"] != 0.3 {
+				t.Errorf("with a target of 0.3 hpa holds %v GPU-hours, in the paper's setting %v", job.GPUHours, paper.GPUHours)
+			}
+		}},
+		"cost": {"rescale = 500", func(text string, job replay.Row) {
+			if standard := plain["cost default false"]; job.Rescales >= standard.Rescales || !strings.Contains(text, `by "cost" with its defaults it would have cost`) || !strings.Contains(text, "cost as in the job: rescale=500") {
+				t.Errorf("where a rescale costs 500 there are %v, by default %v:\n%s", job.Rescales, standard.Rescales, text)
+			}
+		}},
+	} {
+		src := policy.ReplaceAllString(string(examples.Replay), fmt.Sprintf("policy = %q\n params {\n%s\n }\n", name, tt.params))
+		text, got := rows("-job", writeIn(t, dir, name+".hcl", src), "-scale", "18", "-policies", name)
+		job, ok := got[name+" default true"]
+		if !ok || len(got) != 2 {
+			t.Fatalf("%s: the rows are %v", name, got)
+		}
+		tt.check(text, job)
+	}
+	src := strings.Replace(string(examples.Replay), `"kale"`, `"kale"`+"\n params {\n multiple = 4\n }\n", 1)
+	if _, got := rows("-job", writeIn(t, dir, "kale.hcl", src), "-policies", "static,hpa,cost"); len(got) != 3 || got["cost default false"].Cost != plain["cost default false"].Cost {
+		t.Errorf("the params of kale changed others: %v", got)
+	}
+}
+
 // The form of -json is that which the README describes.
 func TestReplayJSON(t *testing.T) {
 	t.Parallel()
@@ -326,6 +383,7 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-trace", "x.csv"}, exitUsage, "give one of them"},
 		{[]string{"-synthetic", "week", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},
 		{[]string{"-synthetic", "week", "-rescale", "8m..5m"}, exitUsage, "want live, or how long"},
+		{[]string{"-synthetic", "week", "-rescale", "30h..40h"}, exitUsage, "want live, or how long training stops, at most 24h: 6m"},
 		{[]string{"-synthetic", "week", "-days", "-1"}, exitUsage, "-days -1: want 1 to 3,650"},
 		{[]string{"-synthetic", "week", "-days", "0"}, exitUsage, "-days 0: want 1 to 3,650"},
 		{[]string{"-synthetic", "week", "-forecast-every", "0"}, exitUsage, "-forecast-every 0: want 1 to"},

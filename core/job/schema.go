@@ -232,7 +232,7 @@ var autoscaleBlock = &block{
 	}, {
 		name: "fallback", doc: "Thresholds that correct what is planned (Kale §3.4.3). Busy time is that of GPUs, as NVML reports it: of jobs without GPUs it is not known.",
 		attrs: []attribute{
-			{name: "lag_over", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Fallback.LagOver }, 10*time.Millisecond, forever), derived: "half of slo.max_lag", doc: "Scale out above this lag, whatever is forecast."},
+			{name: "lag_over", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Fallback.LagOver }, 10*time.Millisecond, forever), derived: "half of slo.max_lag", doc: "Scale out above this lag, whatever is forecast. Where a rescale stops training, the time that it was measured to do so is added, as far as max_lag leaves time for one more."},
 			{name: "utilisation_over", field: number(func(j *Job) *float64 { return &j.Autoscale.Fallback.UtilisationOver }, bound{least: 0, most: 1, over: true}), fallback: "0.9", doc: "Scale out above this share of busy time, whatever is forecast."},
 			{name: "utilisation_under", field: number(func(j *Job) *float64 { return &j.Autoscale.Fallback.UtilisationUnder }, bound{least: 0, most: 1}), fallback: "0.3", doc: "Scale in below this share of busy time, while lag is within its objective and the forecast is trusted: without one, none is let go."},
 		},

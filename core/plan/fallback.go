@@ -34,7 +34,7 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	drain := backlog / o.catchUp().Seconds()
 	need := s.withHeadroom(expect) + drain
 	w, saturated := s.curve.Smallest(need)
-	s.noteDuration("lag", o.Lag, "over the fallback threshold of "+formatDuration(threshold))
+	s.noteDuration("lag", o.Lag, "over the fallback threshold of "+formatDuration(threshold)+o.beyondLagOver(threshold))
 	s.noteBacklog()
 	s.note("catch-up", drain, "records/s", "backlog / "+formatDuration(o.catchUp()))
 	s.note("load with backlog", need, "records/s", "max(forecast, recent rate) × (1 + headroom) + catch-up")

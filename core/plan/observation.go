@@ -243,6 +243,18 @@ func (o *Observation) unforeseenLag() time.Duration {
 	return max(o.lagOver(), min(addDurations(o.lagOver(), out), o.MaxLag-out))
 }
 
+// beyondLagOver says how that threshold comes about where it is not lag_over itself; else "".
+func (o *Observation) beyondLagOver(threshold time.Duration) string {
+	over, out := o.lagOver(), o.outage()
+	switch {
+	case threshold == over:
+		return ""
+	case threshold == addDurations(over, out):
+		return fmt.Sprintf(": lag_over (%s) and the %s that a rescale stops training", formatDuration(over), formatDuration(out))
+	}
+	return fmt.Sprintf(": max_lag (%s) less the %s that a rescale stops training", formatDuration(o.MaxLag), formatDuration(out))
+}
+
 // utilKnown tells whether Utilisation can be used.
 func (o *Observation) utilKnown() bool {
 	return o.UtilKnown && o.Utilisation >= 0 && o.Utilisation <= 1

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"math"
+	"slices"
 )
 
 // oracle is the cheapest schedule of one part under one seed, where a rescale stops training. It knows the trace and every outage.
@@ -17,8 +18,8 @@ type oracle struct {
 	lo, hi  int
 	outage  []float64 // s, by the minute of the decision
 	ring    [][]float64
-	best    []uint16 // by minute and age: the number of workers that a rescale goes to
-	rescale []uint64 // by minute, workers and age: one bit
+	best    []uint16 // by minute and state: the number of workers that a rescale goes to
+	rescale []uint64 // by minute, workers and state: one bit
 	words   int      // of a minute and a number of workers
 	// price is what makes up the cost: the report's weights, or others that bring the schedule within limits.
 	price prices
@@ -51,7 +52,7 @@ func (o *oracle) solve() (cost float64, first int) {
 	for k := range o.ring {
 		o.ring[k] = make([]float64, workers*s.n)
 	}
-	o.last(o.value(s.minutes))
+	o.last()
 	jump := make([]float64, s.n)
 	for t := s.minutes - 1; t >= 0; t-- {
 		o.jumps(t, jump)
@@ -73,13 +74,15 @@ func (o *oracle) span(outage float64) int { return max(1, int(math.Ceil(outage/6
 func (o *oracle) value(t int) []float64 { return o.ring[t%len(o.ring)] }
 
 // last is what a backlog costs at the end of the part: the GPU time that it would take, and nothing for its lag.
-func (o *oracle) last(v []float64) {
+func (o *oracle) last() {
 	s := o.s
 	all := s.arrived[len(s.arrived)-1]
 	for w := o.lo; w <= o.hi; w++ {
 		per := float64(w) * o.c.fig.gpus / 3600 / max(o.c.capacity[w], 1e-9)
-		for i := range s.n {
-			v[(w-o.lo)*s.n+i] = (all - s.at(s.minutes, i)) * per
+		row := o.row(s.minutes, w)
+		nodes := s.at[s.minutes]
+		for k, n := range nodes {
+			row[len(nodes)-1-k] = (all - n.arrived) * per
 		}
 	}
 }
@@ -101,18 +104,18 @@ func (p lagPrice) of(steps float64) float64 {
 	return cost
 }
 
-// after is the cost from the end of a minute on, when the oldest sample is whole + rest steps old then. row is V of that minute and of the workers.
-func (p lagPrice) after(row []float64, whole int, rest float64) float64 {
-	n := len(row)
-	cost := p.of(float64(whole) + rest)
-	if whole >= n-1 {
-		return cost + row[n-1] + tooOld*(float64(whole-n+1)+rest)/p.perMinute
+// after is the cost from the end of a minute on, when the oldest sample is in state whole + rest then, and so many steps old; row is V of that minute and of the
+// workers, and oldest the age of its last state in steps.
+func (p lagPrice) after(row []float64, oldest float64, whole int, rest, steps float64) float64 {
+	cost := p.of(steps)
+	if n := len(row); whole >= n-1 {
+		return cost + row[n-1] + tooOld*max(steps-oldest, 0)/p.perMinute
 	}
 	return cost + row[whole]*(1-rest) + row[whole+1]*rest
 }
 
-// row is that of w workers in v, which is V of a minute.
-func (o *oracle) row(v []float64, w int) []float64 { return v[(w-o.lo)*o.s.n : (w-o.lo+1)*o.s.n] }
+// row is V(t, w, ·).
+func (o *oracle) row(t, w int) []float64 { return o.value(t)[(w-o.lo)*o.s.n:][:len(o.s.at[t])] }
 
 // jumps finds, for every age at the end of minute t, the best number of workers to rescale to then, and the cost from there on.
 func (o *oracle) jumps(t int, jump []float64) {
@@ -125,25 +128,26 @@ func (o *oracle) jumps(t int, jump []float64) {
 	if t+n > s.minutes {
 		return
 	}
-	v, price := o.value(t+n), o.lagPrice()
-	waiting := make([]float64, s.n) // the lag of the minutes that end within the outage
+	price := o.lagPrice()
+	from, nodes, now := s.at[t], s.at[t+n], float64((t+n)*s.m)
+	oldest := now - nodes[0].at
+	waiting := make([]float64, len(from)) // the lag of the minutes that end within the outage
 	for i := range waiting {
 		for k := 1; k < n; k++ {
-			waiting[i] += price.of(float64(min(i, t*s.m) + k*s.m))
+			waiting[i] += price.of(float64((t+k)*s.m) - from[len(from)-1-i].at)
 		}
 	}
-	arrived, now, end := s.arrived, t*s.m, s.end(t+n)
-	all := arrived[(t+n)*s.m]
+	all := s.arrived[(t+n)*s.m]
 	best := o.best[t*s.n : (t+1)*s.n]
 	for w := o.lo; w <= o.hi; w++ {
 		trains := o.c.capacity[w] * (60*float64(n) - out)
 		held := float64(w)*o.c.fig.gpus*float64(n)/60 + o.price.rescale + o.price.downtime*out/60
-		row, k := o.row(v, w), end
-		for i, least := range jump {
+		later, k := o.row(t+n, w), len(nodes)-1
+		for i, waits := range waiting {
 			var whole int
-			var rest float64
-			whole, rest, k = age(arrived, end, k, min(arrived[max(now-i, 0)]+trains, all))
-			if cost := held + waiting[i] + price.after(row, whole, rest); cost < least {
+			var rest, steps float64
+			whole, rest, steps, k = age(nodes, now, k, min(from[len(from)-1-i].arrived+trains, all))
+			if cost := held + waits + price.after(later, oldest, whole, rest, steps); cost < jump[i] {
 				jump[i] = cost
 				best[i] = uint16(w)
 			}
@@ -154,19 +158,20 @@ func (o *oracle) jumps(t int, jump []float64) {
 // stay fills V(t): for every number of workers and age the cheaper of staying and rescaling.
 func (o *oracle) stay(t int, jump []float64) {
 	s := o.s
-	next, v, price := o.value(t+1), o.value(t), o.lagPrice()
-	arrived, now, end := s.arrived, t*s.m, s.end(t+1)
-	all := arrived[(t+1)*s.m]
+	price := o.lagPrice()
+	from, nodes, now := s.at[t], s.at[t+1], float64((t+1)*s.m)
+	oldest := now - nodes[0].at
+	all := s.arrived[(t+1)*s.m]
 	for w := o.lo; w <= o.hi; w++ {
 		trains := o.c.capacity[w] * 60
 		held := float64(w) * o.c.fig.gpus / 60
-		row, later, k := o.row(v, w), o.row(next, w), end
+		row, later, k := o.row(t, w), o.row(t+1, w), len(nodes)-1
 		bits := o.rescale[(t*(o.hi-o.lo+1)+w-o.lo)*o.words:]
 		for i := range row {
 			var whole int
-			var rest float64
-			whole, rest, k = age(arrived, end, k, min(arrived[max(now-i, 0)]+trains, all))
-			cost := held + price.after(later, whole, rest)
+			var rest, steps float64
+			whole, rest, steps, k = age(nodes, now, k, min(from[len(from)-1-i].arrived+trains, all))
+			cost := held + price.after(later, oldest, whole, rest, steps)
 			if other := jump[i]; other < cost {
 				cost = other
 				bits[i>>6] |= 1 << (i & 63)
@@ -191,7 +196,7 @@ func (f follow) decide(r *run) (int, bool) {
 	case t >= o.s.minutes || r.rescale != nil:
 		return 0, false
 	}
-	i := min(int(r.q.lag()/60*float64(o.s.m)+0.5), o.s.n-1)
+	i := o.s.state(t, r.q.lag())
 	w := r.target - o.lo
 	if o.rescale[(t*(o.hi-o.lo+1)+w)*o.words+i>>6]&(1<<(i&63)) == 0 {
 		return 0, false
@@ -199,12 +204,15 @@ func (f follow) decide(r *run) (int, bool) {
 	return int(o.best[t*o.s.n+i]), true
 }
 
+// fastest is what the workers that train most train, samples/s.
+func (c *Comparison) fastest() float64 { return slices.Max(c.capacity[max(c.j.Workers.Min, 1):]) }
+
 // newOracle prepares the programme of one part under one seed.
 func (c *Comparison) newOracle(k int, seed uint64, g Grid, price prices) *oracle {
 	p := &c.course.Parts[k]
 	whole := int(p.Duration().Minutes())
 	o := &oracle{
-		c: c, part: p, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max, outage: make([]float64, whole), price: price,
+		c: c, part: p, s: newAges(c.arrived[k], whole, g, c.fastest()), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max, outage: make([]float64, whole), price: price,
 	}
 	for t := range o.outage {
 		o.outage[t] = c.o.World.Outage.draw(chance{seed: seed}, drawOutage, p.Start.Unix()/60+int64(t))

@@ -8,7 +8,7 @@ import (
 // liveOracle is the cheapest schedule of one part under one seed, where training goes on through a rescale: V(t, w, i) as in [oracle], and in every minute w'
 // workers are chosen. More of them train after the lead that the minute has, and are held from the decision on; fewer are held until their drain is over. What a
 // rescale costs depends on w and w', so the programme takes minutes · workers² · ages steps, of which those are left out that lie far from the load of the hours
-// around (see [liveOracle.windows]).
+// around (see [liveOracle.look]).
 //
 // The limit on rescales is an average over the whole course: each costs toll, and [Comparison.playLiveOracle] finds the least toll with which there are no
 // more than are allowed. No schedule within the limit is cheaper than the programme's cost less the tolls of all that are allowed.
@@ -16,15 +16,15 @@ type liveOracle struct {
 	oracle
 	toll        float64
 	lead, drain []float64 // s, by the minute of the decision
-	from, to    []int     // the workers that are considered, by minute
-	goal        []uint16  // by minute, workers and age
+	windows     []span    // by minute
+	goal        []uint16  // by minute, workers and state
 }
 
 // liveGrid is the grid for rescales that do not stop training: ages in steps of 15 s up to ten minutes, or twice the objective where
 // that is less.
 func liveGrid(maxLag time.Duration) Grid {
 	oldest := min(max(2*maxLag, time.Minute), 10*time.Minute)
-	return Grid{PerMinute: 4, Oldest: oldest}
+	return Grid{PerMinute: 4, Oldest: oldest, Behind: 1}
 }
 
 // How far from the load's need the programme looks.
@@ -33,21 +33,51 @@ const (
 	windowBelow, windowAbove  = 2, 4   // workers
 )
 
-// windows bounds the workers of each minute: from two below the least to four above the most that the load of the hour and a half before and after needs.
-func (o *liveOracle) windows() {
+// span is the numbers of workers that are considered: all that are near what the load needs; with a backlog that the load has no part in, of all others
+// every third, counted from best.
+type span struct{ from, to, near, far, best int }
+
+// everyOther is the third.
+const everyOther = 3
+
+func (n *span) has(w int) bool {
+	return w >= n.near && w <= n.far || w >= n.from && w <= n.to && (w-n.best)%everyOther == 0
+}
+
+// nearest is w, or the next number from it that is considered.
+func (n *span) nearest(w int) int {
+	w = min(max(w, n.from), n.to)
+	for d := 0; ; d++ {
+		switch {
+		case n.has(w + d):
+			return w + d
+		case n.has(w - d):
+			return w - d
+		}
+	}
+}
+
+// look bounds the workers of each minute: from two below the least to four above the most that the load of the hour and a half before and after needs. While a
+// backlog may be left that the load of its own minute has no part in, any number may be what is needed.
+func (o *liveOracle) look() {
 	s := o.s
 	need := make([]int, s.minutes)
 	for t := range need {
 		rate := (s.arrived[(t+1)*s.m] - s.arrived[t*s.m]) / 60
 		need[t] = sufficient(o.c.capacity, rate, o.lo, o.hi)
 	}
-	o.from, o.to = make([]int, s.minutes+1), make([]int, s.minutes+1)
-	for t := range o.from {
-		least, most := o.hi, o.lo
-		for _, n := range need[max(0, t-windowBefore):min(s.minutes, t+windowAfter)] {
-			least, most = min(least, n), max(most, n)
+	best := sufficient(o.c.capacity, math.Inf(1), o.lo, o.hi)
+	o.windows = make([]span, s.minutes+1)
+	for t := range o.windows {
+		least, most, behind := o.hi, o.lo, false
+		for k := max(0, t-windowBefore); k < min(s.minutes, t+windowAfter); k++ {
+			least, most, behind = min(least, need[k]), max(most, need[k]), behind || s.behind[k+1]
 		}
-		o.from[t], o.to[t] = max(o.lo, least-windowBelow), min(o.hi, most+windowAbove)
+		near, far := max(o.lo, least-windowBelow), min(o.hi, most+windowAbove)
+		o.windows[t] = span{near, far, near, far, best}
+		if behind {
+			o.windows[t].from, o.windows[t].to = o.lo, o.hi
+		}
 	}
 }
 
@@ -59,26 +89,28 @@ func (o *liveOracle) solve() (cost float64, first int) {
 		longest = max(longest, o.span(d))
 	}
 	if o.goal == nil {
-		o.windows()
-		o.goal = make([]uint16, s.minutes*workers*s.n)
+		o.look()
+		o.goal = make([]uint16, s.before[s.minutes]*workers)
 		o.ring = make([][]float64, longest+1)
 		for k := range o.ring {
 			o.ring[k] = make([]float64, workers*s.n)
 		}
 	}
-	o.last(o.value(s.minutes))
+	o.last()
 	for t := s.minutes - 1; t >= 0; t-- {
 		v := o.value(t)
 		for k := range v {
 			v[k] = unreachable
 		}
-		for w := o.from[t]; w <= o.to[t]; w++ {
-			o.choose(t, w)
+		for w := o.windows[t].from; w <= o.windows[t].to; w++ {
+			if o.windows[t].has(w) {
+				o.choose(t, w)
+			}
 		}
 	}
 	v := o.value(0)
 	cost = unreachable
-	for w := o.from[0]; w <= o.to[0]; w++ {
+	for w := o.lo; w <= o.hi; w++ {
 		if at := v[(w-o.lo)*s.n]; at < cost {
 			cost, first = at, w
 		}
@@ -89,10 +121,13 @@ func (o *liveOracle) solve() (cost float64, first int) {
 // choose fills V(t, w, ·) and the goals.
 func (o *liveOracle) choose(t, w int) {
 	s, price := o.s, o.lagPrice()
-	arrived, now, capacity := s.arrived, t*s.m, o.c.capacity[w]
-	row := o.row(o.value(t), w)
-	goal := o.goal[(t*(o.hi-o.lo+1)+w-o.lo)*s.n:]
-	for to := o.from[t]; to <= o.to[t]; to++ {
+	arrived, from, capacity := s.arrived, s.at[t], o.c.capacity[w]
+	row := o.row(t, w)
+	goal := o.goals(t, w)
+	for to := o.windows[t].from; to <= o.windows[t].to; to++ {
+		if !o.windows[t].has(to) {
+			continue
+		}
 		n, lead := 1, 0.0
 		extra := 0.0
 		switch {
@@ -101,35 +136,41 @@ func (o *liveOracle) choose(t, w int) {
 		case to < w:
 			extra = o.toll + float64(w-to)*o.c.fig.gpus*o.drain[t]/3600
 		}
-		if t+n > s.minutes || to < o.from[t+n] || to > o.to[t+n] {
+		if t+n > s.minutes || !o.windows[t+n].has(to) {
 			continue
 		}
 		cost := extra + float64(to)*o.c.fig.gpus*float64(n)/60
 		before, after := capacity*lead, o.c.capacity[to]*(60*float64(n)-lead)
 		inLead, all := o.arrivedBy(float64(t)*60+lead), arrived[(t+n)*s.m]
-		later, end := o.row(o.value(t+n), to), s.end(t+n)
-		k := end
+		later, nodes, now := o.row(t+n, to), s.at[t+n], float64((t+n)*s.m)
+		oldest, k := now-nodes[0].at, len(nodes)-1
 		marks := make([]int, n-1) // of the minutes that end within the lead, as k
 		for m := range marks {
-			marks[m] = s.end(t + m + 1)
+			marks[m] = len(s.at[t+m+1]) - 1
 		}
 		for i, least := range row {
-			trained := arrived[max(now-i, 0)]
+			trained := from[len(from)-1-i].arrived
 			sum := cost
 			var whole int
-			var rest float64
+			var rest, steps float64
 			for m, k := range marks {
 				minute := (t + m + 1) * s.m
-				whole, rest, marks[m] = age(arrived, minute, k, min(trained+capacity*60*float64(m+1), arrived[minute]))
-				sum += price.of(float64(whole) + rest)
+				_, _, steps, marks[m] = age(s.at[t+m+1], float64(minute), k, min(trained+capacity*60*float64(m+1), arrived[minute]))
+				sum += price.of(steps)
 			}
-			whole, rest, k = age(arrived, end, k, min(min(trained+before, inLead)+after, all))
-			sum += price.after(later, whole, rest)
+			whole, rest, steps, k = age(nodes, now, k, min(min(trained+before, inLead)+after, all))
+			sum += price.after(later, oldest, whole, rest, steps)
 			if sum < least {
 				row[i], goal[i] = sum, uint16(to)
 			}
 		}
 	}
+}
+
+// goals are the numbers of workers to go to from w at the end of minute t, by state.
+func (o *liveOracle) goals(t, w int) []uint16 {
+	n := len(o.s.at[t])
+	return o.goal[o.s.before[t]*(o.hi-o.lo+1)+(w-o.lo)*n:][:n]
 }
 
 // arrivedBy is the number of samples that arrived before a moment, on straight lines between steps.
@@ -154,12 +195,11 @@ func (f followLive) decide(r *run) (int, bool) {
 	case t >= o.s.minutes || r.rescale != nil:
 		return 0, false
 	}
-	i := min(int(r.q.lag()/60*float64(o.s.m)+0.5), o.s.n-1)
 	w := r.target
-	if w < o.from[t] || w > o.to[t] {
-		return min(max(w, o.from[t]), o.to[t]), true
+	if to := o.windows[t].nearest(w); to != w {
+		return to, true
 	}
-	goal := int(o.goal[(t*(o.hi-o.lo+1)+w-o.lo)*o.s.n+i])
+	goal := int(o.goals(t, w)[o.s.state(t, r.q.lag())])
 	return goal, goal != w
 }
 
@@ -167,7 +207,7 @@ func (c *Comparison) newLiveOracle(k int, seed uint64, g Grid, price prices) *li
 	p := &c.course.Parts[k]
 	whole := int(p.Duration().Minutes())
 	o := &liveOracle{
-		oracle: oracle{c: c, part: p, price: price, s: newAges(c.arrived[k], whole, g), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max},
+		oracle: oracle{c: c, part: p, price: price, s: newAges(c.arrived[k], whole, g, c.fastest()), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max},
 		lead:   make([]float64, whole), drain: make([]float64, whole),
 	}
 	for t := range o.lead {

@@ -146,8 +146,8 @@ func TestLiveOracleWindows(t *testing.T) {
 		o.toll = 0.05
 		if all {
 			cost, first := o.solve() // makes the tables
-			for t := range o.from {
-				o.from[t], o.to[t] = o.lo, o.hi
+			for t := range o.windows {
+				o.windows[t] = span{o.lo, o.hi, o.lo, o.hi, o.hi}
 			}
 			_, _ = cost, first
 		}

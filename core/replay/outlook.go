@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/job"
@@ -47,21 +48,36 @@ func part(k, n int) string {
 	return fmt.Sprintf("stretch %d of %d of the trace", k+1, n)
 }
 
-// perfect forecasts what comes; beyond the end of the part the last rate stays.
+// perfect forecasts what comes, as far as a forecaster's horizon and what lies beyond it reach: a quarter of the shortest season, in bins of a 96th of it
+// ([forecast.Outlook]). Beyond the end of the part the last rate stays.
 func perfect(p *Part, j *job.Job) []*packed {
 	steps := int(j.Forecast.Horizon / j.Forecast.Interval)
 	a := newArrivals(p.Step.Seconds(), p.Rates)
-	width := p.History.Step.Seconds()
+	end, step := p.Duration(), p.History.Step
+	rate := func(from, width time.Duration) float64 { // of bins of a part that ends
+		at := min(from, end-min(width, end)).Seconds()
+		return max((a.at(at+width.Seconds())-a.at(at))/width.Seconds(), 0)
+	}
 	bins := len(p.History.Values) - p.First
 	future := make(plan.Values, bins+steps)
 	for i := range future {
-		from := min(float64(i)*width, p.Duration().Seconds()-width)
-		future[i] = max((a.at(from+width)-a.at(from))/width, 0)
+		future[i] = rate(time.Duration(i)*step, step)
 	}
+	season := slices.Min(j.Forecast.Season)
+	wide := max(season/(4*perfectBeyond)/step, 1) * step
 	out := make([]*packed, bins+1)
 	for i := range out {
-		v := future[i : i+steps]
-		out[i] = &packed{band: plan.Forecast{At: p.History.At(p.First + i), Step: p.History.Step, Mean: v, Lower: v, Upper: v, Source: PerfectForecast, Trusted: true}}
+		knows := func(v plan.Values, step time.Duration) plan.Forecast {
+			return plan.Forecast{At: p.History.At(p.First + i), Step: step, Mean: v, Lower: v, Upper: v, Source: PerfectForecast, Trusted: true}
+		}
+		beyond := make(plan.Values, max(season/4/wide, 1))
+		for k := range beyond {
+			beyond[k] = rate(time.Duration(i)*step+time.Duration(k)*wide, wide)
+		}
+		out[i] = &packed{band: knows(future[i:i+steps], step), beyond: &packed{band: knows(beyond, wide)}}
 	}
 	return out
 }
+
+// perfectBeyond is how many bins a perfect forecast has of a quarter of the shortest season.
+const perfectBeyond = 24

@@ -83,7 +83,9 @@ func (r *Report) picture() picture {
 	}
 	b := bunches(n)
 	ours, rival := r.ours(), r.cheapestRival()
-	drawn := func(row Row, p *Row) bool { return p != nil && row.Name == p.Name && row.Setting == p.Setting }
+	drawn := func(row Row, p *Row) bool {
+		return p != nil && row.Name == p.Name && row.Setting == p.Setting && row.AsInJob == p.AsInJob
+	}
 	for _, row := range rows {
 		t := row.trail
 		if t == nil || len(t.At) != n {

@@ -55,8 +55,10 @@ type Report struct {
 
 // Row is a policy's figures: means over the seeds, and the half widths of their 95 % intervals.
 type Row struct {
-	Name    string             `json:"name"`
-	Setting string             `json:"setting"`
+	Name    string `json:"name"`
+	Setting string `json:"setting"`
+	// AsInJob is that of the [Setting]: the job's own policy, with the params of the job file.
+	AsInJob bool               `json:"as_in_job"`
 	Mark    string             `json:"mark,omitempty"`
 	Params  map[string]float64 `json:"params"`
 	Metrics
@@ -77,7 +79,7 @@ func (o outcome) row(oracle []Metrics) Row {
 			}
 		}
 	}
-	r := Row{Name: o.setting.Policy, Setting: o.setting.Label, Mark: markOf(o.setting.Policy), Params: o.setting.Params, by: o.by, trail: o.trail}
+	r := Row{Name: o.setting.Policy, Setting: o.setting.Label, AsInJob: o.setting.AsInJob, Mark: markOf(o.setting.Policy), Params: o.setting.Params, by: o.by, trail: o.trail}
 	if r.Params == nil {
 		r.Params = map[string]float64{}
 	}
@@ -86,7 +88,7 @@ func (o outcome) row(oracle []Metrics) Row {
 }
 
 // Run replays the policies and the oracle, each policy in its paper setting where it has one and, with sweep, in the cheapest of its grid; the job's own
-// policy also as the job file has it.
+// policy also as the job file has it, params and all. What the job sets changes no other setting of its policy, and no grid.
 //
 // Best settings are chosen on the first half of the days, and all figures are those of the second; of less than two days there is one half.
 func (c *Comparison) Run(ctx context.Context, sweep bool) (*Report, error) {
@@ -108,20 +110,19 @@ func (c *Comparison) Run(ctx context.Context, sweep bool) (*Report, error) {
 	} else {
 		r.Notes = append(r.Notes, "Best settings were chosen on the day that they are measured on: for less than two days there is no other.")
 	}
+	if why := r.dearer(); why != "" {
+		r.Notes = append(r.Notes, why)
+	}
 	return r, nil
 }
 
 // run replays the policies in their settings, and in the best ones where there are any, and the oracles.
 func (c *Comparison) run(ctx context.Context, best []Setting) (*Report, error) {
-	policies := c.o.Policies
-	var settings []Setting
-	for _, name := range policies {
-		settings = append(settings, PaperSetting(name))
-		if s := (Setting{Policy: name, Label: LabelDefault}); name == c.j.Autoscale.Policy && settings[len(settings)-1].Label != LabelDefault {
-			settings = append(settings, s)
-		}
+	var compared []Setting
+	for _, name := range c.o.Policies {
+		compared = append(compared, settings(name, c.j)...)
 	}
-	outcomes, err := c.runAll(ctx, "replaying", append(settings, best...), c.o.Seeds, true)
+	outcomes, err := c.runAll(ctx, "replaying", append(compared, best...), c.o.Seeds, true)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func TestMetrics(t *testing.T) {
 // A sweep finds the cheapest of the grid, and goes on beyond its edge where the cheapest lies there.
 func TestSweep(t *testing.T) {
 	c := week(t, 1, Options{World: LiveRescale(), Seeds: 1, Policies: []string{"follow"}})
-	grid := Contestant{Policy: "follow", Grid: []Axis{{Name: "margin", Values: []float64{0.4, 0.5}, Min: 0.05, Max: 2}}}
+	grid := Contestant{Policy: "follow", Paper: map[string]float64{"margin": 0.6}, Grid: []Axis{{Name: "margin", Values: []float64{0.4, 0.5}, Min: 0.05, Max: 2}}}
 	best, err := c.search(t.Context(), grid)
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +207,9 @@ func TestHeadlineClaimsNoMoreThanIsKnown(t *testing.T) {
 		all := r.Headline() + strings.Join(r.Notes, " ")
 		if !strings.Contains(all, tt.says) || strings.Contains(all, tt.not) {
 			t.Errorf("max_lag %g s, cost %g: %s", tt.maxLag, tt.kale, all)
+		}
+		if cheaper := tt.kale < oracle.Cost; cheaper != strings.Contains(all, "pays for the one that is left at the end: kale is cheaper here") {
+			t.Errorf("cost %g, the oracle's %g: %s", tt.kale, oracle.Cost, all)
 		}
 		if bound := !strings.Contains(tt.says, "no bound"); bound == strings.Contains(strings.Join(r.Notes, " "), "The oracle changes workers") {
 			t.Errorf("the notes: %q", r.Notes)

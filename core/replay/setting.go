@@ -19,6 +19,8 @@ type Setting struct {
 	Label string
 	// Params are the policy's own numbers, and those of the job's autoscale block that [jobNumbers] lists; what is missing has its default.
 	Params map[string]float64
+	// AsInJob says that it is what the job file has: its policy with its params. Its label is LabelDefault.
+	AsInJob bool
 }
 
 // Labels of a setting.
@@ -27,6 +29,28 @@ const (
 	LabelBest    = "best"
 	LabelDefault = "default"
 )
+
+// jobSetting is the job's own policy as the job has it: what its params block sets, and for the rest what the policy reads from the job.
+func jobSetting(j *job.Job) Setting {
+	return Setting{Policy: j.Autoscale.Policy, Label: LabelDefault, Params: maps.Clone(j.Autoscale.Params), AsInJob: true}
+}
+
+// settings are those in which a policy is compared without a sweep: the paper's, or else its default; of the job's own policy also that of the job. Where a
+// policy has no paper setting the job's comes first, and the default beside it only where the job sets something else.
+func settings(policy string, j *job.Job) []Setting {
+	paper := PaperSetting(policy)
+	if policy != j.Autoscale.Policy {
+		return []Setting{paper}
+	}
+	own := jobSetting(j)
+	switch {
+	case paper.Label != LabelDefault:
+		return []Setting{paper, own}
+	case len(own.Params) == 0:
+		return []Setting{own}
+	}
+	return []Setting{own, paper}
+}
 
 // String writes hpa(target=0.8, window_min=5).
 func (s Setting) String() string {

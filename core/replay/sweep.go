@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/kale-sched/kale/core/plan"
 )
 
 // How a sweep searches.
@@ -32,7 +34,8 @@ func (c *Comparison) sweep(ctx context.Context, policies []string) (best []Setti
 	return best, nil
 }
 
-// search tries every point of the grid; where the cheapest lies at an edge, the axis is extended beyond it, the others staying where they are best.
+// search tries every point of the grid; where the cheapest lies at an edge, the axis is extended beyond it, the others staying where they are best. The paper's
+// setting is tried besides, where it is none of these.
 func (c *Comparison) search(ctx context.Context, r Contestant) (Setting, error) {
 	grid := make([]Axis, len(r.Grid))
 	for i, a := range r.Grid {
@@ -59,9 +62,30 @@ func (c *Comparison) search(ctx context.Context, r Contestant) (Setting, error) 
 		}
 		tried, costs = append(tried, more...), append(costs, found...)
 	}
+	if p := r.published(); !slices.ContainsFunc(tried, func(s Setting) bool { return maps.Equal(s.Params, p.Params) }) {
+		found, err := c.costs(ctx, []Setting{p})
+		if err != nil {
+			return Setting{}, err
+		}
+		tried, costs = append(tried, p), append(costs, found...)
+	}
 	s := tried[cheapest(costs)]
 	s.Label = LabelBest
 	return s, nil
+}
+
+// published is the paper's setting (or else the default) as a point of the grid: with the axes' names for what is not said because it is the default.
+func (r Contestant) published() Setting {
+	s := Setting{Policy: r.Policy, Label: LabelBest, Params: map[string]float64{}}
+	for _, info := range plan.Policies() {
+		for _, p := range info.Params {
+			if info.Name == r.Policy && slices.ContainsFunc(r.Grid, func(a Axis) bool { return a.Name == p.Name }) {
+				s.Params[p.Name] = p.Default
+			}
+		}
+	}
+	maps.Copy(s.Params, r.Paper)
+	return s
 }
 
 // times is the axis with all its values multiplied.

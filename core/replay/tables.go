@@ -87,6 +87,9 @@ func (r *Report) sheet(title string, rows []Row, columns []column) sheet {
 	oracles := r.oracles()
 	for i, p := range append(oracles, rows...) {
 		row := sheetRow{Name: r.title(p), Params: formatParams(p.Params), Limit: i < len(oracles), Ours: p.Name == "cost"}
+		if other := r.cheaper(&p); other != nil {
+			row.Params += "; dearer here than its row \"" + other.label() + "\""
+		}
 		if p.lacking {
 			row.Params = "none found within " + row.Params + " (minutes a day)"
 		}

@@ -36,8 +36,14 @@ func (r *Report) Headline() string {
 	default:
 		text += fmt.Sprintf("; the oracle, which is no bound here, holds %.0f", r.Oracle.GPUHours)
 	}
-	if p := r.least(func(p *Row) bool { return ownPolicy(p.Name) && p.Setting != LabelBest }); p != nil && p.Name != k.Name && p.Cost < 0.99*k.Cost {
-		text += fmt.Sprintf("; by %q it would have cost %.0f %% less", p.Name, 100*(1-p.Cost/k.Cost))
+	if p := r.least(func(p *Row) bool {
+		return ownPolicy(p.Name) && p.Setting != LabelBest && (p.Name != k.Name || p.Setting == LabelDefault)
+	}); p != nil && p != k && p.Cost < 0.99*k.Cost {
+		by := fmt.Sprintf("%q", p.Name)
+		if p.Name == k.Name {
+			by += " with its defaults"
+		}
+		text += fmt.Sprintf("; by %s it would have cost %.0f %% less", by, 100*(1-p.Cost/k.Cost))
 	}
 	if r.short() {
 		text = fmt.Sprintf("By %s of arrivals, reckoned up to a day: %s", r.length(), text)
@@ -58,7 +64,8 @@ func (r *Report) boundless() string {
 		return fmt.Sprintf(why, "the trace's bins of "+job.FormatDuration(time.Duration(r.Bin*1e9))+" change within one")
 	}
 	if p := r.cheapest(); r.Oracle != nil && p != nil && p.Cost < r.Oracle.Cost-max(p.CI95.Cost, r.Oracle.CI95.Cost) {
-		return fmt.Sprintf(why, name(*p)+" is cheaper here")
+		return fmt.Sprintf("The oracle changes workers, and looks at the lag, at whole minutes, tells backlogs apart in steps, and pays for the one that is left at the end: "+
+			"%s is cheaper here, so that it is no bound.", name(*p))
 	}
 	return ""
 }
@@ -77,6 +84,11 @@ func (r *Report) ours() *Row {
 		names = append([]string{r.policy}, names...)
 	}
 	for _, name := range names {
+		for i := range r.Policies {
+			if p := &r.Policies[i]; p.Name == name && p.AsInJob {
+				return p
+			}
+		}
 		for _, setting := range []string{LabelDefault, LabelPaper, LabelBest} {
 			for i := range r.Policies {
 				if p := &r.Policies[i]; p.Name == name && p.Setting == setting {
@@ -182,9 +194,51 @@ func (r *Report) remarks() []string {
 // floored says that much of the cost is that of workers.min, so that ratios without it tell more.
 func (r *Report) floored() bool { return r.ShareAtMin >= 0.05 }
 
+// cheaper is the cheapest of the other settings of a best row's policy, where one costs less, in the digits of the tables, on the days that are measured.
+func (r *Report) cheaper(best *Row) *Row {
+	if best.Setting != LabelBest {
+		return nil
+	}
+	p := r.least(func(p *Row) bool { return p.Name == best.Name && p.Setting != LabelBest })
+	if p == nil || fmt.Sprintf("%.1f", p.Cost) == fmt.Sprintf("%.1f", best.Cost) || p.Cost > best.Cost {
+		return nil
+	}
+	return p
+}
+
+// dearer tells of which policies the best setting is not the cheapest of their rows; "": of none.
+func (r *Report) dearer() string {
+	var of []string
+	for i := range r.Policies {
+		best := &r.Policies[i]
+		if p := r.cheaper(best); p != nil {
+			of = append(of, fmt.Sprintf("%s (best %.1f, %s %.1f)", best.Name, best.Cost, p.label(), p.Cost))
+		}
+	}
+	if len(of) == 0 {
+		return ""
+	}
+	chosen := "on other days"
+	if r.ChosenDays == 0 {
+		chosen = "with fewer seeds"
+	}
+	return fmt.Sprintf("What was best where it was chosen, %s, costs more here than another row of the same policy: %s. Hold other policies against the cheaper row.", chosen, strings.Join(of, ", "))
+}
+
+// label says in words which setting of its policy a row is.
+func (p *Row) label() string {
+	switch {
+	case p.AsInJob:
+		return "as in the job"
+	case p.Setting == LabelDefault:
+		return "default"
+	}
+	return p.Setting + " setting"
+}
+
 // title names a row; the job's own policy may be there twice.
 func (r *Report) title(p Row) string {
-	if p.Setting == LabelDefault && PaperSetting(p.Name).Label != LabelDefault {
+	if p.AsInJob {
 		return p.Name + " as in the job"
 	}
 	return name(p)
@@ -208,6 +262,9 @@ type group struct {
 func (r *Report) groups() []group {
 	first := group{title: "Paper setting", paper: r.comparable()}
 	best := group{title: "Best setting (the cheapest of each policy's grid)"}
+	if r.ChosenDays > 0 {
+		best.title = fmt.Sprintf("Best setting (the cheapest of each policy's grid on the %s before)", days(r.ChosenDays))
+	}
 	for _, p := range r.Policies {
 		switch p.Setting {
 		case LabelBest:

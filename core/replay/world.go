@@ -17,6 +17,9 @@ const (
 	MostNoise = 3.
 )
 
+// LongestOutage is the longest that a rescale may stop training, and that a worker may be on its way.
+const LongestOutage = day
+
 // World is how the simulated cluster behaves: what a rescale costs, and what goes wrong.
 type World struct {
 	// Live says that training goes on through a rescale (guarantee 2 of the design); otherwise it pauses and restarts, as the paper's does.
@@ -79,8 +82,8 @@ func (w World) validate() error {
 		name string
 		Between
 	}{{"outage", w.Outage}, {"lead", w.Lead}, {"drain", w.Drain}, {"return", w.Return}} {
-		if b.From < 0 || b.To < b.From || b.To > day {
-			return fmt.Errorf("replay: a %s of %v: want two durations of 0 to 24h, the first not above the second", b.name, b.Between)
+		if b.From < 0 || b.To < b.From || b.To > LongestOutage {
+			return fmt.Errorf("replay: %s %v: want two durations of 0 to 24h, the first not above the second", b.name, b.Between)
 		}
 	}
 	switch {
