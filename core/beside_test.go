@@ -21,8 +21,14 @@ import (
 // heavy is a job whose forecast model is a file that takes long, and a history for it.
 func heavy(t *testing.T, width int) (*job.Job, forecast.Series) {
 	t.Helper()
-	onnxtest.Library(t)
 	raw, err := forecasttest.Untrained(width, 96, 60, time.Second, 1)
+	return foreseenBy(t, raw, err)
+}
+
+// foreseenBy is a job with a forecast model, and a history for it.
+func foreseenBy(t *testing.T, raw []byte, err error) (*job.Job, forecast.Series) {
+	t.Helper()
+	onnxtest.Library(t)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,6 +182,55 @@ type tooSlow struct {
 func (s tooSlow) Forecast(forecast.Series, int) (forecast.Forecast, error) {
 	*s.asked++
 	return forecast.Forecast{}, fmt.Errorf("model m: %w", forecast.ErrTooSlow)
+}
+
+// A model that never gives a forecast is told of once, with why, and again when that is another or it gave one meanwhile: it was never in use, so that nothing changes with it. So is one
+// that is stopped after its time. A history that is too short is no fault of it.
+func TestModelThatNeverAnswersIsTold(t *testing.T) {
+	for name, what := range map[string]float32{"is NaN": float32(math.NaN()), "more than 1e+12 cannot be": 1e32} {
+		raw, err := forecasttest.Saying(what, 96, 60, time.Second)
+		j, s := foreseenBy(t, raw, err)
+		var told []string
+		f, err := askedForesight(slog.New(slog.DiscardHandler), j, nil, asked{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.close()
+		for at := 1700; at <= 1800; at += 10 {
+			past := s.Until(s.At(at))
+			f.forecast(past.End(), past)
+			if f.changed != "" {
+				told, f.changed = append(told, f.changed), ""
+			}
+		}
+		if len(told) != 1 || !strings.HasPrefix(told[0], "forecasts are made by seasonal instead of onnx:untrained: it gave no forecast: ") || !strings.Contains(told[0], name) {
+			t.Errorf("of output that %s is told %q", name, told)
+		}
+	}
+
+	j, s := heavy(t, 8)
+	f, err := wrappedForesight(slog.New(slog.DiscardHandler), j, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	f.forecast(s.End(), s)
+	for i, step := range []struct {
+		failed error
+		says   string
+	}{
+		{forecast.ErrShortHistory, ""}, {fmt.Errorf("of 3 moments: %w", forecast.ErrTooSlow), "it is too slow"}, {notReadyError{"it is held to the past"}, ""},
+		{fmt.Errorf("of 4 moments: %w", forecast.ErrTooSlow), ""}, {fmt.Errorf("it is broken"), "it is broken"}, {nil, ""}, {fmt.Errorf("it is broken"), "it is broken"},
+	} {
+		f.changed = ""
+		v := forecast.Verdict{Using: "seasonal", FallenBack: true, Failed: step.failed}
+		if step.failed != nil {
+			v.Why = "it gave no forecast: " + step.failed.Error()
+		}
+		if f.sayFailing(v); (f.changed == "") != (step.says == "") || !strings.Contains(f.changed, step.says) {
+			t.Errorf("%d: of %v is told %q, want %q", i, step.failed, f.changed, step.says)
+		}
+	}
 }
 
 // A restart changes no decision: on a job that runs the first one waits for the model, but no longer than until the next would be due. Orders are taken meanwhile.

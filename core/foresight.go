@@ -4,14 +4,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
+	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
 	"github.com/kale-sched/kale/forecast"
@@ -34,6 +37,7 @@ type foresight struct {
 	model    *forecast.ONNXModel // nil: a forecaster without a file
 	path     string              // its file; "ensemble" where that is in use, "" where seasonal is
 	fileID   string              // of the job file's model; "ensemble" or, for seasonal, ""
+	failing  string              // why the model gave no forecast when that was told last, without its figures; "": it gave one since
 	changed  string              // since it was taken note of last: which forecaster is in use now, and why; ""
 	warm     bool
 	doubt    string // why no forecast is trusted now, whatever the gate says; ""
@@ -211,6 +215,10 @@ func misfits(j *job.Job, name string) (out []misfit) {
 		return nil
 	}
 	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return hcl.Diagnostics{j.ErrorAt("forecast.model", "No such file", fmt.Sprintf(
+			"%s does not exist. Relative paths start at the job file's folder. Make it from the topic's history: kale forecast train %s -o %s; or set model to %q.", path, backend.Quoted(j.Range("forecast.model").Filename), backend.Quoted(path), job.ForecastSeasonal))}
+	}
 	if err != nil {
 		return []misfit{{at: "forecast.model", title: "The forecast model cannot be read", what: err.Error()}}
 	}
@@ -319,6 +327,7 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 			f.changed += "; its file is " + f.path
 		}
 	}
+	f.sayFailing(v)
 	reason := v.Reason
 	if v.FallenBack {
 		reason = fc.Note + "; " + v.Reason
@@ -336,6 +345,27 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 	}
 	f.last.Beyond = f.beyond(history)
 	return f.last
+}
+
+// figures are what differs from one moment to the next in why a model gives no forecast.
+var figures = regexp.MustCompile(`[-+]?[0-9][0-9.,e+:-]*`)
+
+// sayFailing says that the model gives no forecast, once for each reason until it gives one: one that never gave any was never in use, so that nothing changes with it. A
+// history that it needs more of is no fault of its.
+func (f *foresight) sayFailing(v forecast.Verdict) {
+	switch {
+	case v.Failed == nil:
+		f.failing = ""
+		return
+	case errors.Is(v.Failed, forecast.ErrNotReady) || errors.Is(v.Failed, forecast.ErrShortHistory):
+		return
+	}
+	before := f.failing
+	if f.failing = figures.ReplaceAllString(v.Failed.Error(), "0"); f.failing == before || v.Changed { // of a change it was said
+		return
+	}
+	f.lg.Warn("the forecast model gives no forecast", "using", v.Using, "why", v.Failed)
+	f.changed = fmt.Sprintf("forecasts are made by %s instead of %s: %s", v.Using, f.gate.Primary(), v.Why)
 }
 
 // band90 are the quantiles between which 90 % of what comes should lie, which kale forecast show holds against it.

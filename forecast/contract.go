@@ -268,11 +268,18 @@ func (r *metaReader) text(key string, required bool) string {
 	return v
 }
 
+// nameMost is how many characters a model's name may have: it stands in tables and decisions.
+const nameMost = 128
+
 // name reads what is printed as it is.
 func (r *metaReader) name(key string) string {
 	v := r.text(key, true)
 	if strings.ContainsFunc(v, func(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) }) {
 		r.fault(key, "%q, want nothing but printable characters", v)
+		return ""
+	}
+	if n := utf8.RuneCountInString(v); n > nameMost {
+		r.fault(key, "%d characters, want no more than %d", n, nameMost)
 		return ""
 	}
 	return v

@@ -102,6 +102,7 @@ func TestModelFilesThatBreakTheContract(t *testing.T) {
 		{"nonsense", map[string]string{metaInput: "-3", metaStep: "x", metaNormalise: "zscore", metaQuantiles: "0.1,0.9", metaSeasons: "10,5", metaTrainedAt: "today"}, lastValue(30, 4),
 			[]string{`input is "-3", want a whole number from 1`, `step_seconds is "x"`, `normalise is "zscore", want none or mean`, `quantiles is "0.1,0.9", want 0.5 among them`, `season_bins is "10,5"`, `trained_at is "today"`}},
 		{"a name that clears the screen", map[string]string{metaName: "a\x1b[2Jb"}, lastValue(30, 4), []string{`kale.forecast.name is "a\x1b[2Jb", want nothing but printable`}},
+		{"a name as long as a book", map[string]string{metaName: strings.Repeat("a", 5000)}, lastValue(30, 4), []string{"kale.forecast.name is 5000 characters, want no more than 128"}},
 		{"a name of two lines", map[string]string{metaName: "a\nb"}, lastValue(30, 4), []string{`kale.forecast.name is "a\nb", want nothing but printable`}},
 		{"shorter input", nil, lastValue(29, 4),
 			[]string{"by its metadata the input is 30 bins", `input "history": want float32[1,30], got float32[1,29]`}},

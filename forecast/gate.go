@@ -120,6 +120,14 @@ func identity(f Forecaster) string {
 	return f.Name()
 }
 
+// Primary is the name of the primary; "": there is none.
+func (g *Gate) Primary() string {
+	if g.primary == nil {
+		return ""
+	}
+	return g.primary.Name()
+}
+
 // Replace puts another primary in place, for instance a model that was trained
 // anew; nil leaves only the fallback. Its scores begin from nothing, until
 // [Gate.Warm] or [Gate.Fill], and it is used from the next forecast on.
@@ -142,6 +150,8 @@ type Verdict struct {
 	// FallenBack says that the primary exists and is not in use, and Why.
 	FallenBack bool
 	Why        string
+	// Failed is why the primary, where there is one, gave no forecast; ErrNotReady is in its chain where it may give one yet. nil: it gave one.
+	Failed error
 	// Changed says that the choice differs from that of the forecast before, and Change what was in use, what is, and their errors over the same bins.
 	Changed bool
 	Change  string
@@ -213,6 +223,9 @@ func (g *Gate) Forecast(now time.Time, history Series, steps int) (Forecast, Ver
 	}
 	s := g.scores(history.withoutFaults(0), o)
 	v := Verdict{Primary: s.primary, Fallback: s.fallback}
+	if g.primary != nil {
+		v.Failed = errFirst
+	}
 	g.judge(now, s, o)
 	g.keep(history.End(), history.Step, o, first, second)
 

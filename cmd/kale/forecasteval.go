@@ -327,7 +327,8 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 	if err := writeHolidays(t, e); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %. ± is two standard deviations, by block bootstrap over seasons.")
+	width, _ := terminal(w)
+	fmt.Fprint(w, folded("* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %. ± is two standard deviations, by block bootstrap over seasons.\n", width))
 	if e.Holidays != "" {
 		fmt.Fprintf(w, "holidays measured: %s. The forecaster without them reads and forecasts each day as any.\n", e.Holidays)
 	}

@@ -39,7 +39,7 @@ the history before that is learnt too; where it is worse there, that is said, an
 
 -model nlinear, dlinear and sparsetsf are the linear maps that kale forecast eval measures: of the last bins onto each that follows (of no fewer than 336 bins and
 more than a season), of a moving average and of what it leaves, and of each phase of the shortest season in the last seven of them. -input says otherwise of how many bins; of
-sparsetsf they are whole seasons. ensemble, the mean of seasonal and an nlinear, is no file: forecast { model = "ensemble" } is all that it takes.
+sparsetsf they are whole seasons; that a map sees less than a season is said. ensemble, the mean of seasonal and an nlinear, is no file: forecast { model = "ensemble" } is all that it takes.
 
 With -model fedformer it trains the paper's FEDformer-f instead, which takes minutes and needs ONNX Runtime. Its input cannot be shorter than one
 season: with bins of a minute that is a day of 1440 bins; bins of a quarter of an hour make it 96, and faster. Its loss is 1 where it does no
@@ -55,6 +55,9 @@ measures another model, such as the one in use, beside the new one: on what neit
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.out == "" {
 				return usagef("-o is missing: say where to write the model")
+			}
+			if cmd.Flags().Changed("horizon") && f.horizon == 0 {
+				return usagef("-horizon 0s: want at least a bin")
 			}
 			if f.resume {
 				if err := f.checkResume(cmd, args); err != nil {
@@ -124,7 +127,8 @@ func writeMeasured(w io.Writer, rows []measured) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(w, "ERROR is Σ|actual − forecast| / Σ actual; IN 80 % and IN 90 % are how much of what came the bands of these held.")
+	width, _ := terminal(w)
+	fmt.Fprint(w, folded("ERROR is Σ|actual − forecast| / Σ actual; IN 80 % and IN 90 % are how much of what came the bands of these held.\n", width))
 	return nil
 }
 
@@ -137,6 +141,13 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	}
 	var p past
 	var err error
+	if f.model == forecast.FEDformer || f.resume {
+		free, err := a.claimTraining(f)
+		if err != nil {
+			return err
+		}
+		defer free()
+	}
 	if !f.resume {
 		if p, err = a.past(ctx, args, f.historyFlags); err != nil {
 			return err
@@ -181,9 +192,11 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if err != nil {
 		return err // it says what was attempted
 	}
-	defer func() { _ = os.Remove(f.out + partSuffix) }() // of FEDformer: what it was for is done
 	if err := backend.WriteFileMode(f.out, model, 0o644); err != nil {
 		return fmt.Errorf("write the forecast model: %w", err)
+	}
+	if f.model == forecast.FEDformer {
+		_ = os.Remove(f.out + partSuffix) // what it was for is done
 	}
 	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal), measure("naive", r.Holdout, r.Naive)}
 	if f.against != "" {
@@ -193,11 +206,18 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if err != nil {
 		return err
 	}
+	note := unseenSeason(f.model, p, r.Info)
+	if note != "" {
+		a.advise("%s\n", note)
+	}
 	if a.asJSON {
 		said := map[string]any{
 			"worse_than_seasonal": v.worse, "gate_falls_back": v.fallsBack,
 			"model": f.out, "id": r.Info.ID, "step_s": r.Info.Step.Seconds(), "horizon": r.Info.Horizon, "input": r.Info.Input,
 			"trained_until": r.Info.TrainedUntil.Format(time.RFC3339), "holdout_from": r.From.Format(time.RFC3339), "errors": rows,
+		}
+		if note != "" {
+			said["note"] = note
 		}
 		if f.model == forecast.FEDformer {
 			said["epochs"], said["best_epoch"] = trainedEpochs(r.Epochs), r.Best
@@ -223,6 +243,19 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	fmt.Fprintf(a.err, "%s, in the job file:\n  forecast {\n    model    = %q\n    interval = %q\n    horizon  = %q # or less\n    history  = %q # or more\n  }\n", use, fromFile(args, f.out),
 		job.FormatDuration(r.Info.Step), job.FormatDuration(horizon), job.FormatDuration(sees))
 	return nil
+}
+
+// unseenSeason says of a linear map of less than a season what it cannot see; "": it sees one, or is none. fedformer and sparsetsf refuse such an input.
+func unseenSeason(kind string, p past, info forecast.ModelInfo) string {
+	if kind != forecast.NLinear && kind != forecast.DLinear {
+		return ""
+	}
+	season := int(slices.Min(p.seasons) / p.series.Step)
+	if info.Input >= season {
+		return ""
+	}
+	return fmt.Sprintf("an input of %d bins is shorter than one season of %d: the model sees nothing of what came a season before, and cannot tell a low of every day from one of now; -input %[2]d or more sees one",
+		info.Input, season)
 }
 
 // comparison is a trained model beside the seasonal forecaster, both on bins that neither had seen. nil: it is not known.
@@ -253,6 +286,8 @@ func compareTrained(model, seasonal, naive float64, o forecast.GateOptions) (com
 		v.says = "The model is worse than seasonal: " + errs + ". As soon as live traffic shows the same, kale run forecasts with seasonal instead. Keep model = \"seasonal\" and train again on a longer history."
 	case worse:
 		v.says = "The model is no better than seasonal: " + errs + ". That is within forecast.gate_tolerance, so kale run would use it."
+	case model == seasonal:
+		v.says = "The model and seasonal are equal: " + errs + ". kale run uses the model while live traffic shows the same."
 	default:
 		v.says = "The model is better than seasonal: " + errs + ". kale run uses it while live traffic shows the same."
 	}

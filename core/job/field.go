@@ -334,7 +334,14 @@ func forecaster(dst func(*Job) *string) field {
 			return "", wrong(fmt.Sprintf("Unknown forecaster %q", s), `%sUse "seasonal", "ensemble", or the path of a model file that ends in .onnx.`,
 				DidYouMean(s, []string{ForecastSeasonal, ForecastEnsemble}))
 		}
-		return readPath(true)(dir, v)
+		full, p := readPath(false)(dir, v)
+		if p != nil {
+			return "", p
+		}
+		if _, err := os.Stat(full); os.IsNotExist(err) {
+			return full, nil // it may be trained yet: core.CheckForecast says that it lacks
+		}
+		return full, ordinary(full)
 	}}
 }
 
@@ -363,17 +370,22 @@ func readPath(exists bool) reader[string] {
 		if !exists {
 			return full, nil
 		}
-		info, err := os.Stat(full)
-		switch {
-		case err != nil && os.IsNotExist(err):
-			return "", wrong("No such file", "%s does not exist. Relative paths start at the job file's folder.", full)
-		case err != nil:
-			return "", wrong("Unreadable file", "%s: %s.", full, err)
-		case !info.Mode().IsRegular():
-			return "", wrong("Not a file", "%s is not an ordinary file.", full)
-		}
-		return full, nil
+		return full, ordinary(full)
 	}
+}
+
+// ordinary says why a path is not one of a file that can be read; nil: it is.
+func ordinary(full string) *problem {
+	info, err := os.Stat(full)
+	switch {
+	case err != nil && os.IsNotExist(err):
+		return wrong("No such file", "%s does not exist. Relative paths start at the job file's folder.", full)
+	case err != nil:
+		return wrong("Unreadable file", "%s: %s.", full, err)
+	case !info.Mode().IsRegular():
+		return wrong("Not a file", "%s is not an ordinary file.", full)
+	}
+	return nil
 }
 
 // start reads where a job without a checkpoint begins.

@@ -45,11 +45,35 @@ type rowParser struct {
 	snapped          time.Duration
 }
 
+// wideText names the encoding of text of two bytes a character: by its mark, or where every other byte of its beginning is 0; "": it is none.
+func wideText(br *bufio.Reader) string {
+	head, _ := br.Peek(16) // what there is
+	if len(head) < 4 {
+		return ""
+	}
+	var zeros [2]int
+	for i, b := range head {
+		if b == 0 {
+			zeros[i%2]++
+		}
+	}
+	switch half := len(head) / 2; {
+	case head[0] == 0xff && head[1] == 0xfe && !(head[2] == 0 && head[3] == 0), zeros[1] == half && zeros[0] == 0:
+		return "UTF-16LE"
+	case head[0] == 0xfe && head[1] == 0xff, zeros[0] == (len(head)+1)/2 && zeros[1] == 0:
+		return "UTF-16BE"
+	}
+	return ""
+}
+
 // parseRows reads all rows, in the order of the file.
 func parseRows(name string, r io.Reader) (*rowParser, error) {
 	b := &rowBound{r: r, left: longestRow}
 	br := bufio.NewReaderSize(b, 1<<16)
 	p := &rowParser{name: name}
+	if code := wideText(br); code != "" {
+		return nil, fmt.Errorf("%s:1:1: it is text in %s, and UTF-8 is read: save it as UTF-8 (CSV UTF-8 of a spreadsheet), or convert it with iconv -f %[2]s -t UTF-8", name, code)
+	}
 	var err error
 	if p.skip, err = skipComments(br); err != nil && !errors.Is(err, io.EOF) {
 		return nil, p.broken(err)

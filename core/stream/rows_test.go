@@ -1,11 +1,14 @@
 package stream
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -180,6 +183,22 @@ func TestJumps(t *testing.T) {
 		said := strings.Join(notes, "\n")
 		if c.want == "" && strings.Contains(said, "no rate") || !strings.Contains(said, c.want) {
 			t.Errorf("%s: %q, want %q", name, said, c.want)
+		}
+	}
+}
+
+// A trace of two bytes a character, as spreadsheets save it, is told by its encoding.
+func TestWideTextIsNamed(t *testing.T) {
+	units := utf16.Encode([]rune("timestamp,rate\n2024-05-01T00:00:00Z,1\n"))
+	for code, order := range map[string]binary.AppendByteOrder{"UTF-16LE": binary.LittleEndian, "UTF-16BE": binary.BigEndian} {
+		for _, mark := range [][]uint16{nil, {0xfeff}} {
+			var raw []byte
+			for _, u := range append(mark, units...) {
+				raw = order.AppendUint16(raw, u)
+			}
+			if _, _, err := ParseCurve("t.csv", bytes.NewReader(raw)); err == nil || !strings.Contains(err.Error(), "t.csv:1:1: it is text in "+code+", and UTF-8 is read") {
+				t.Errorf("%s, mark %v: %v", code, mark, err)
+			}
 		}
 	}
 }

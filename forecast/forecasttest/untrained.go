@@ -26,11 +26,28 @@ func Untrained(width, input, horizon int, step time.Duration, seed uint64) ([]by
 		return made[name]
 	}))
 	g.Output("forecast", point)
-	return g.Model(map[string]string{
+	return g.Model(contract(input, horizon, step))
+}
+
+// Saying is a model file of the contract that says the same of every bin, in units of what is usual: of no use where that is NaN, or more than can be.
+func Saying(what float32, input, horizon int, step time.Duration) ([]byte, error) {
+	g := onnx.NewGraph()
+	x := g.Input("history", onnx.Float32, 1, input)
+	said := make([]float32, horizon)
+	for i := range said {
+		said[i] = what
+	}
+	g.Output("forecast", g.Add(g.Mul(g.ReduceMean(x, true, 1), g.Scalar(0)), g.Const(said, 1, horizon)))
+	return g.Model(contract(input, horizon, step))
+}
+
+// contract is what such a file says of itself.
+func contract(input, horizon int, step time.Duration) map[string]string {
+	return map[string]string{
 		"kale.forecast.version": "1", "kale.forecast.name": "untrained", "kale.forecast.input": strconv.Itoa(input), "kale.forecast.horizon": strconv.Itoa(horizon),
 		"kale.forecast.step_seconds": strconv.FormatFloat(step.Seconds(), 'g', -1, 64), "kale.forecast.normalise": "mean",
 		"kale.forecast.trained_at": "2026-01-01T00:00:00Z", "kale.forecast.trained_bins": "1",
-	})
+	}
 }
 
 // drawn are the values of a parameter, small enough for the signal to stay in bounds.

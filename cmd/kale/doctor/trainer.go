@@ -24,6 +24,9 @@ import (
 // tryTimeout bounds the trial of a program: loading a CUDA library from a slow disk takes a while.
 const tryTimeout = 60 * time.Second
 
+// modelLimit bounds the one answer that a forecast model is asked for.
+const modelLimit = 5 * time.Second
+
 // TryTrainer starts the trainer program at path, with env added to this process's environment, and has it compute something on the device.
 // The error is for a program that is not the trainer or does not run; what it says about ONNX Runtime is in the answer.
 func TryTrainer(ctx context.Context, path string, env map[string]string, device string) (about.About, error) {
@@ -131,12 +134,17 @@ func (p Patient) tryGPU(ctx context.Context) []Finding {
 func (p Patient) tryForecaster(context.Context) []Finding {
 	const check = "forecast model"
 	path := p.Job.Forecast.ModelFile()
-	m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
+	advice := fmt.Sprintf("Train one with kale forecast train, or set forecast.model to %q (%s).", job.ForecastSeasonal, place(p.Job, "forecast.model"))
+	m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1, Limit: modelLimit})
 	if err != nil {
-		return []Finding{ok(check, "%s: %v", path, err).but(Fail, fmt.Sprintf("Train one with kale forecast train, or set forecast.model to %q (%s).", job.ForecastSeasonal, place(p.Job, "forecast.model")))}
+		return []Finding{ok(check, "%s: %v", path, err).but(Fail, advice)}
 	}
+	answers := m.Try()
 	if err := m.Close(); err != nil {
 		return []Finding{ok(check, "%s: %v", path, err).but(Warn, "")}
+	}
+	if answers != nil {
+		return []Finding{ok(check, "%s gives no forecast of plain traffic, so that forecasts would be made by seasonal: %v", path, answers).but(Fail, advice)}
 	}
 	return []Finding{ok(check, "%s can be used", path)}
 }
