@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -181,7 +182,7 @@ func CheckForecast(j *job.Job) (diags hcl.Diagnostics) {
 		if m.set != "" {
 			text += ". " + m.set
 		}
-		diags = append(diags, j.ErrorAt(m.at, m.title, text+". "+advice))
+		diags = append(diags, j.ErrorAt(m.at, m.title, text+". "+cmp.Or(m.advice, advice)))
 	}
 	return diags
 }
@@ -206,6 +207,7 @@ type misfit struct {
 	at, title, what string // the attribute of the job file that it is said of
 	set             string // what can be done in a job file that names the model, as a sentence without its full stop; ""
 	want            string // the attribute with which it could; ""
+	advice          string // where it is another than to train one
 }
 
 // misfits says what is against the job's forecast model, called name; none without a file.
@@ -216,8 +218,8 @@ func misfits(j *job.Job, name string) (out []misfit) {
 	}
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return hcl.Diagnostics{j.ErrorAt("forecast.model", "No such file", fmt.Sprintf(
-			"%s does not exist. Relative paths start at the job file's folder. Make it from the topic's history: kale forecast train %s -o %s; or set model to %q.", path, backend.Quoted(j.Range("forecast.model").Filename), backend.Quoted(path), job.ForecastSeasonal))}
+		return []misfit{{at: "forecast.model", title: "No such file", what: path + " does not exist", advice: fmt.Sprintf(
+			"Relative paths start at the job file's folder. Make it from the topic's history: kale forecast train %s -o %s; or set model to %q.", backend.Quoted(j.Range("forecast.model").Filename), backend.Quoted(path), job.ForecastSeasonal)}}
 	}
 	if err != nil {
 		return []misfit{{at: "forecast.model", title: "The forecast model cannot be read", what: err.Error()}}

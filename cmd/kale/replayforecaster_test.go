@@ -28,7 +28,7 @@ func TestReplayRefusesModelsThatCannotServe(t *testing.T) {
 	for file, want := range map[string][2]string{
 		coarse: {coarse + " was trained on bins of 15m, and forecast.interval is 1m: give a job file with interval = \"15m\" in its forecast block, or " + train, "error: The forecast model is for another interval"},
 		short:  {short + " forecasts 30m at most, and forecast.horizon is 2h: give a job file with horizon = \"30m\" in its forecast block, or " + train, "error: The forecast model does not reach so far"},
-		none:   {none + ": no such file or directory: " + train, "error: No such file"},
+		none:   {none + " does not exist: " + train, "error: No such file"},
 	} {
 		flag := append([]string{"replay", "-synthetic", "week", "-forecaster", file}, quick...)
 		if r := s.run(flag...); r.code != exitFailed || !strings.HasPrefix(r.err, "kale: -forecaster: ") || !strings.Contains(r.err, want[0]) || r.out != "" {

@@ -32,6 +32,7 @@ func dailyTraffic(days int) forecast.Series {
 func TestTrainAnew(t *testing.T) {
 	onnxtest.Library(t)
 	a := &app{exe: newShell(t).withPrograms().exe}
+	t.Setenv("TMPDIR", t.TempDir()) // what it leaves behind is its own
 	dir := t.TempDir()
 	what := core.ForecastTraining{History: dailyTraffic(10), Horizon: 6, Seasons: []time.Duration{24 * time.Hour}, Kind: forecast.Linear, Out: filepath.Join(dir, "first.onnx")}
 	first, err := a.trainAnew(t.Context(), what)
