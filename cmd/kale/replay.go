@@ -164,11 +164,6 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
-	if f.out != "" {
-		if err := checkOut(f.out, j.Forecast.Model); err != nil {
-			return err
-		}
-	}
 	o, err := f.options(j)
 	if err != nil {
 		return err
@@ -264,6 +259,9 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 		l, err := a.load(f.job, f.jobFlags)
 		if err == nil {
 			err = a.diagnose(l.files, l.lacking)
+		}
+		if err == nil && f.out != "" {
+			err = checkOut(f.out, l.Job.Forecast.ModelFile())
 		}
 		if err == nil && f.forecaster == "" && f.forecasts() {
 			err = a.diagnose(l.files, core.CheckForecast(l.Job))
