@@ -272,9 +272,17 @@ func TestRestartWaitsForTheModel(t *testing.T) {
 	if <-turns; tried == nil {
 		t.Fatal("it does not wait for the model")
 	}
-	<-tried
-	if r.beat(); !forecasts() || strings.Contains(r.s.foresee.last.Reason, "held to the past") {
-		t.Errorf("then it decides by %q: %s", r.s.foresee.last.Source, r.s.foresee.last.Reason)
+	for range 5 { // on a busy machine more of the history has to be read, and it is held to that too
+		if tried != nil {
+			<-tried
+		}
+		if r.beat(); forecasts() {
+			break
+		}
+		tried = r.s.modelTried()
+	}
+	if !forecasts() || strings.Contains(r.s.foresee.last.Reason, "held to the past") {
+		t.Errorf("then it decides by %q: %s; unknown: %q, waits: %v", r.s.foresee.last.Source, r.s.foresee.last.Reason, r.s.seen.unknown(r.s.begun()), r.s.modelTried() != nil)
 	}
 
 	turns <- struct{}{}
@@ -285,7 +293,7 @@ func TestRestartWaitsForTheModel(t *testing.T) {
 	}
 	r.order("scale", 3)
 	if r.s.want.Target != 3 {
-		t.Errorf("an order meanwhile: target %d", r.s.want.Target)
+		t.Errorf("an order meanwhile: target %d; unknown: %q", r.s.want.Target, r.s.seen.unknown(r.s.begun()))
 	}
 	r.order("auto", 0)
 	if r.beats(12); !forecasts() || !strings.Contains(r.s.foresee.last.Reason, "held to the past") {
