@@ -196,8 +196,7 @@ func CheckForecaster(j *job.Job, what string) error {
 		if m.want != "" {
 			do = fmt.Sprintf("give a job file with %s in its forecast block, or %s", m.want, do)
 		}
-		err := fmt.Errorf("%s: %s", m.what, do)
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("%s: %s", m.what, do))
 	}
 	return errors.Join(errs...)
 }
@@ -367,7 +366,7 @@ func (f *foresight) sayFailing(v forecast.Verdict) {
 		return
 	}
 	f.lg.Warn("the forecast model gives no forecast", "using", v.Using, "why", v.Failed)
-	f.changed = fmt.Sprintf("forecasts are made by %s instead of %s: %s", v.Using, f.gate.Primary(), v.Why)
+	f.changed = fmt.Sprintf("forecasts are made by %s instead of %s: %s", v.Using, f.gate.First(), v.Why)
 }
 
 // band90 are the quantiles between which 90 % of what comes should lie, which kale forecast show holds against it.

@@ -38,9 +38,8 @@ func RollingForecasts(j *job.Job, needs plan.Needs, series forecast.Series, firs
 		}
 		memo.ahead(j, series, origins, f.steps)
 		for _, i := range origins {
-			m := Made{Forecast: f.forecast(series.At(i), pastOf(j, series, i)), Named: f.gate.First()}
-			m.Why = f.instead
-			if err := out(i, m); err != nil {
+			made := f.forecast(series.At(i), pastOf(j, series, i)) // which says what f.instead is
+			if err := out(i, Made{Forecast: made, Named: f.gate.First(), Why: f.instead}); err != nil {
 				return err
 			}
 		}

@@ -120,14 +120,6 @@ func identity(f Forecaster) string {
 	return f.Name()
 }
 
-// Primary is the name of the primary; "": there is none.
-func (g *Gate) Primary() string {
-	if g.primary == nil {
-		return ""
-	}
-	return g.primary.Name()
-}
-
 // Replace puts another primary in place, for instance a model that was trained
 // anew; nil leaves only the fallback. Its scores begin from nothing, until
 // [Gate.Warm] or [Gate.Fill], and it is used from the next forecast on.

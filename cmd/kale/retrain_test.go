@@ -7,7 +7,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -78,38 +77,5 @@ func TestTrainAnewIsBound(t *testing.T) {
 	_, err := (&app{exe: exe}).trainAnew(t.Context(), core.ForecastTraining{History: dailyTraffic(1), Horizon: 6})
 	if want := fmt.Sprintf("%d KiB, 19, 1 core, %d (exit status 3)", retrainBounds.memory>>10, retrainBounds.memory*3/4); err == nil || err.Error() != want {
 		t.Errorf("what it says of its bounds: %v; want %s", err, want)
-	}
-}
-
-// A training that is ended at one of its bounds says which, and what helps.
-func TestTrainAnewSaysWhichBound(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("elsewhere another process is not bound")
-	}
-	a := &app{exe: newShell(t).withPrograms().exe}
-	what := core.ForecastTraining{History: dailyTraffic(10), Horizon: 6, Seasons: []time.Duration{24 * time.Hour}, Kind: forecast.Linear, Out: filepath.Join(t.TempDir(), "m.onnx")}
-	const helps = ": use a model that is smaller, or set forecast.history shorter"
-	large, most := what, retrainBounds
-	large.History = dailyTraffic(140)
-	most.memory = 128 << 20
-	if _, err := a.trainWithin(t.Context(), large, most); err == nil || err.Error() != "it needs more than 128 MiB of memory, which is all that it may have"+helps {
-		t.Errorf("out of memory: %v", err)
-	}
-	endless := filepath.Join(t.TempDir(), "kale")
-	if err := os.WriteFile(endless, []byte("#!/bin/sh\necho training on 1440 bins >&2\nwhile :; do :; done\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	most = retrainBounds
-	most.cpu = time.Second
-	if _, err := (&app{exe: endless}).trainWithin(t.Context(), what, most); err == nil || err.Error() != "it was ended after 1s of computing, which is all that it may take"+helps {
-		t.Errorf("out of time: %v", err)
-	}
-	for script, says := range map[string]string{"echo no luck >&2; exit 2": "no luck (exit status 2)", "echo no luck >&2; kill -9 $$": "no luck (signal: killed)"} {
-		if err := os.WriteFile(endless, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := (&app{exe: endless}).trainAnew(t.Context(), what); err == nil || err.Error() != says {
-			t.Errorf("%s: %v", script, err)
-		}
 	}
 }
