@@ -79,7 +79,7 @@ func (s *Scheduler) learn(sample estimator.Sample) {
 	}
 	s.want.Throughput = s.online.State()
 	if c := s.online.LastChange(); c != nil && (change == nil || *c != *change) {
-		s.lg.Warn("capacity has changed at the same number of workers; what was measured elsewhere is taken to have changed alike until it is measured anew",
+		s.lg.Warn("capacity has changed; what was measured before at other numbers of workers is taken to have changed alike until it is measured anew",
 			"workers", c.Workers, "from", math.Round(c.Before), "to", math.Round(c.After))
 	}
 	if after := s.online.Model(); !after.Equal(before) {

@@ -27,7 +27,7 @@ func (o *Online) bound(p OnlinePoint) (rate float64, intervals int) {
 		rate, intervals = s[n-o.opt.MinSamples], n
 	}
 	few := fewShare * s[n-1]
-	if len(p.Rates) >= o.opt.MinSamples || few <= max(rate, o.prior.Throughput(p.Workers, max(p.Servers, 1))) {
+	if len(p.Rates) >= o.opt.MinSamples || p.anew() || few <= max(rate, o.prior.Throughput(p.Workers, max(p.Servers, 1))) {
 		return rate, intervals
 	}
 	above := 0
@@ -51,13 +51,17 @@ func (o *Online) Measured(workers, servers int) bool {
 // often enough, and whether newer intervals reached more than that, so that the
 // rate is a lower bound on capacity only.
 func (o *Online) capacity(p OnlinePoint) (rate float64, atLeast bool) {
-	if len(p.Rates) >= o.opt.MinSamples {
+	switch {
+	case p.anew():
+		rate = median(p.Old) * p.Level
+	case len(p.Rates) < o.opt.MinSamples:
+	default:
 		rate = weightedMedian(p.Rates, o.freshnessOf(p))
 	}
 	if b, _ := o.bound(p); b > rate {
 		rate, atLeast = b, true
 	}
-	if p.Level != 0 {
+	if p.Level != 0 && !p.anew() {
 		rate *= p.Level
 	}
 	return rate, atLeast
@@ -140,7 +144,7 @@ func (o *Online) Evidence() []Evidence {
 		if rate == 0 {
 			continue
 		}
-		e := Evidence{Workers: p.Workers, Servers: p.Servers, Rate: rate, AtLeast: atLeast, Intervals: len(p.Rates), Adjusted: p.Level != 0}
+		e := Evidence{Workers: p.Workers, Servers: p.Servers, Rate: rate, AtLeast: atLeast, Intervals: p.intervals(), Adjusted: p.Level != 0}
 		if atLeast {
 			_, e.Intervals = o.bound(p)
 		}

@@ -159,18 +159,7 @@ func TestOnlineBoundsRestart(t *testing.T) {
 	if n := len(a.Points()[0].Reached); n > 4 {
 		t.Errorf("%d rates kept, want at most 4", n)
 	}
-	raw, err := json.Marshal(a.State())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var s OnlineState
-	if err := json.Unmarshal(raw, &s); err != nil {
-		t.Fatal(err)
-	}
-	b, err := RestoreOnline(proportional, OnlineOptions{Window: 4}, s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := restarted(t, a, proportional, OnlineOptions{Window: 4})
 	if d := cmp.Diff(a.Model(), b.Model()); d != "" {
 		t.Errorf("model after a restart (-before +after):\n%s", d)
 	}

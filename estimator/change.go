@@ -15,7 +15,8 @@ type Change struct {
 	// Workers and Servers are where; Servers is 0 for forms with a fixed ratio.
 	Workers int `json:"workers"`
 	Servers int `json:"servers,omitempty"`
-	// Before and After are the rates in samples per second.
+	// Before and After are the rates in samples per second. Before is what was expected
+	// by an earlier change elsewhere, where nothing was measured here since.
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
 }
@@ -36,38 +37,39 @@ const (
 
 // notice looks for a change at a point to which an interval was just added. After one
 // only the new intervals count there. Elsewhere capacity is taken to have changed by
-// the same share: what slows one worker count down is most often the same at others,
-// and if those kept the old level beside it, the model would bend and take a slow GPU
-// for contention. They are measured anew as soon as they are in use.
+// the same share since: what slows one worker count down is most often the same at
+// others, and if those kept the old level beside it, the model would bend and take a
+// slow GPU for contention. They are measured anew as soon as they are in use (anew.go).
 func (o *Online) notice(p *OnlinePoint) {
 	n := len(p.Rates)
 	if n < changeNew+changeOld {
 		return
 	}
-	older, newer := p.Rates[:n-changeNew], p.Rates[n-changeNew:]
-	before, after := median(older), median(newer)
-	spread := before * o.noise(p)
+	older, newer, at := p.Rates[:n-changeNew], p.Rates[n-changeNew:], p.times()
+	if before := median(older); deviates(newer, before, o.noise(p)) {
+		p.settle(newer, at[n-changeNew:])
+		o.changed(p, at[n-changeNew-1], before, median(newer))
+	}
+}
+
+// deviates tells whether it is certain that rates are not of the capacity before, with
+// noise as the relative standard deviation of one.
+func deviates(newer []float64, before, noise float64) bool {
+	after, spread := median(newer), before*noise
 	for _, r := range newer {
 		if (r-before)*(after-before) <= 0 || math.Abs(r-before) < changeEach*spread {
-			return
+			return false
 		}
 	}
-	if math.Abs(after-before) < max(changeMedian*spread, changeLeast*before) {
-		return
-	}
-	at := slices.Clone(p.Times[n-changeNew:])
-	p.Rates, p.Times, p.Reached = slices.Clone(newer), at, nil
-	o.change = &Change{At: at[changeNew-1], Workers: p.Workers, Servers: p.Servers, Before: before, After: after}
-	for i := range o.points {
-		q := &o.points[i]
-		if q == p {
-			continue
-		}
-		if q.Level == 0 {
-			q.Level = 1
-		}
-		q.Level *= after / before
-	}
+	return math.Abs(after-before) >= max(changeMedian*spread, changeLeast*before)
+}
+
+// changed takes up a change at a point that began after from and not after the first of
+// the times at which the rates were measured that the point has now.
+func (o *Online) changed(p *OnlinePoint, from time.Time, before, after float64) {
+	p.Reached = nil
+	o.change = &Change{At: p.Times[len(p.Times)-1], Workers: p.Workers, Servers: p.Servers, Before: before, After: after}
+	o.shift(p, after/before, from, p.Times[0])
 }
 
 // LastChange is the last change of capacity that was noticed, nil for none.
@@ -144,8 +146,14 @@ func (o *Online) freshnessOf(p OnlinePoint) []float64 {
 }
 
 // adjustedWeight is that of a point whose level follows a change elsewhere, beside a
-// measured one's 1. [ours]
-const adjustedWeight = 0.25
+// measured one's 1, and adjustedError the relative standard error of that level, as a
+// share of the logarithm of how far it has moved: a change elsewhere may be half or all
+// of one here, or none. No level is surer than the least change that is
+// noticed. [ours]
+const (
+	adjustedWeight = 0.1
+	adjustedError  = 0.5
+)
 
 // weight is how much a point counts in a fit.
 func (o *Online) weight(p OnlinePoint) float64 {
@@ -157,21 +165,32 @@ func (o *Online) weight(p OnlinePoint) float64 {
 }
 
 // Confidence says how sure the model in force is: from the measurements, by their age,
-// and from the prior where there are none.
+// and from the prior where there are none. Where capacity was measured lately, it is no
+// less sure than these measurements and what they deviate from the model.
 func (o *Online) Confidence() Confidence {
-	var seen []reading
+	var seen, here []reading
 	for _, p := range o.points {
 		rate, atLeast := o.capacity(p)
 		if rate == 0 || atLeast { // a bound says little of how far above it capacity is
 			continue
 		}
-		seen = append(seen, reading{w: p.Workers, p: max(p.Servers, 1), rate: rate, n: o.weight(p) * float64(len(p.Rates))})
+		weight := o.weight(p)
+		r := reading{w: p.Workers, p: max(p.Servers, 1), rate: rate, n: weight * float64(p.intervals()), trust: weight}
+		if p.Level != 0 { // and what does not fit is the level first, not the form
+			r.moved, r.trust = math.Hypot(adjustedError*math.Log(p.Level), changeLeast), 0
+		}
+		seen = append(seen, r)
+		if p.Level == 0 && r.n >= float64(o.opt.MinSamples) {
+			here = append(here, r)
+		}
 	}
 	var prior []reading
 	for _, p := range o.pseudo(nil, 1) {
 		prior = append(prior, reading{w: p.w, p: p.p, rate: p.rate, n: 1})
 	}
-	return assess(o.model, seen, prior, o.opt.PriorError, o.noise(nil))
+	c := assess(o.model, seen, prior, o.opt.PriorError, o.noise(nil))
+	c.here = here
+	return c
 }
 
 // median is the middle value, 0 of none.

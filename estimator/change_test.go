@@ -1,7 +1,6 @@
 package estimator
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -125,18 +124,7 @@ func TestChangeRestart(t *testing.T) {
 	ma.feed(6, 2, asyncA10.Throughput(2, 2), 0.02)
 	ma.feed(8, 4, asyncA10.Throughput(4, 4), 0.02)
 	for i := range 12 {
-		raw, err := json.Marshal(a.State())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var s OnlineState
-		if err := json.Unmarshal(raw, &s); err != nil {
-			t.Fatal(err)
-		}
-		b, err := RestoreOnline(asyncA10, OnlineOptions{PriorMax: 28}, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := restarted(t, a, asyncA10, OnlineOptions{PriorMax: 28})
 		at, rate := ma.at.Add(time.Minute), 0.7*asyncA10.Throughput(4, 4)*(1+0.02*math.Sin(float64(i)))
 		ma.at = at
 		observe(t, a, at, 4, 4, rate)

@@ -19,13 +19,14 @@ import (
 // the fit put at 0 count too, since they might not be 0: that makes the error at
 // counts beyond those measured large, as it is. The misfit, by how much more the
 // measurements deviate from the form than noise explains, is added everywhere, since
-// more intervals do not mend a form that is wrong.
+// more intervals do not mend a form that is wrong; what is old tells little of it.
 type Confidence struct {
 	model  Model
 	scale  []float64     // of each term
 	cov    *mat.SymDense // of θ over scale; nil: nothing is known
 	noise  float64       // relative standard deviation of one interval
 	misfit float64       // relative
+	here   []reading     // where capacity was measured lately
 }
 
 // The noise of an interval before it was measured, relative, and how many intervals
@@ -44,6 +45,10 @@ type reading struct {
 	w, p int
 	rate float64
 	n    float64 // how many intervals it is worth
+	// trust is how much it tells of the form's misfit, 0 to 1.
+	trust float64
+	// moved is by how much capacity may be another since, relative.
+	moved float64
 }
 
 // Assess says how sure a model is that [Fit] found for these samples.
@@ -56,7 +61,7 @@ func Assess(m Model, samples []Sample) Confidence {
 			squares += (s.Rate/mean - 1) * (s.Rate/mean - 1)
 		}
 		free += len(g) - 1
-		seen = append(seen, reading{w: g[0].Workers, p: g[0].Servers, rate: mean, n: float64(len(g))})
+		seen = append(seen, reading{w: g[0].Workers, p: g[0].Servers, rate: mean, n: float64(len(g)), trust: 1})
 	}
 	return assess(m, seen, nil, 0, noiseOf(squares, float64(free)))
 }
@@ -120,7 +125,7 @@ func assess(m Model, seen, prior []reading, priorError, noise float64) Confidenc
 	for _, s := range prior {
 		known.SymRankOne(known, float64(n)/(float64(len(prior))*priorError*priorError), c.share(s.w, s.p))
 	}
-	variance := func(s reading) float64 { return noise * noise / s.n }
+	variance := func(s reading) float64 { return noise*noise/s.n + s.moved*s.moved }
 	fit := func(misfit float64) *mat.SymDense {
 		h := mat.NewSymDense(n, nil)
 		h.CopySym(known)
@@ -137,7 +142,7 @@ func assess(m Model, seen, prior []reading, priorError, noise float64) Confidenc
 		v := variance(s)
 		left := max(1-mat.Inner(c.share(s.w, s.p), c.cov, c.share(s.w, s.p))/v, 0)
 		e := m.Throughput(s.w, s.p)/s.rate - 1
-		excess, free = excess+e*e-v*left, free+left
+		excess, free = excess+s.trust*(e*e-v*left), free+s.trust*left
 	}
 	if excess > 0 && free > 0 {
 		c.misfit = math.Sqrt(excess / max(free, 1))
@@ -204,11 +209,23 @@ func (c Confidence) Error(w, p int) float64 {
 		return 1
 	}
 	g := c.share(w, p)
-	e := math.Sqrt(mat.Inner(g, c.cov, g) + c.misfit*c.misfit)
-	if !(e < 1) {
-		return 1
+	if e := math.Sqrt(min(mat.Inner(g, c.cov, g)+c.misfit*c.misfit, c.measuredVariance(w, p))); e < 1 {
+		return e
 	}
-	return e
+	return 1
+}
+
+// measuredVariance is the square of the relative error of F(w, p) by what was measured
+// there lately and by nothing else: its own, and how far the model is from it. It is
+// +Inf where nothing was.
+func (c Confidence) measuredVariance(w, p int) float64 {
+	for _, r := range c.here {
+		if r.w == w && (r.p == max(p, 1) || !c.model.Form.UsesServers()) {
+			off := r.rate/c.model.Throughput(r.w, r.p) - 1
+			return off*off + c.noise*c.noise/r.n
+		}
+	}
+	return math.Inf(1)
 }
 
 // ThetaErrors are the standard errors of the model's parameters, each in the unit of its own; nil where nothing is known.

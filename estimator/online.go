@@ -95,10 +95,10 @@ func (o OnlineOptions) Validate() error {
 // its shape is kept and its level follows the median ratio of measured to prior
 // rates, so that a GPU that is 20 % slower than stated at the worker counts
 // tried so far is expected to be 20 % slower at the others too. What is older counts
-// less, and a capacity that changed at one count is taken to have changed at all
-// (change.go).
+// less, and a capacity that changed at one count is taken to have changed at all that
+// were not measured since (change.go, anew.go).
 //
-// Memory is bounded by Points × Window rates. An Online is not safe for
+// Memory is bounded by 3 × Points × Window rates. An Online is not safe for
 // concurrent use: the goroutine that owns the job's state owns it.
 type Online struct {
 	opt    OnlineOptions
@@ -122,6 +122,9 @@ type OnlinePoint struct {
 	// Level is what capacity became elsewhere since, as a share of what it was; 0 for
 	// no change. See [Change].
 	Level float64 `json:"level,omitempty"`
+	// Old are the rates, samples/s, from which Level counts where Rates were measured
+	// after the change and are too few yet to tell whether it holds here too.
+	Old []float64 `json:"old,omitempty"`
 	// Reached are the newest rates, samples/s, that were above F(w) in force in
 	// intervals that were not saturated, since capacity itself was last measured.
 	Reached []float64 `json:"reached,omitempty"`
@@ -201,12 +204,12 @@ func (o *Online) restore(p OnlinePoint) error {
 	if math.IsNaN(p.Level) || math.IsInf(p.Level, 0) || p.Level < 0 {
 		return fmt.Errorf("%d workers: a level of %v; expected a share above 0", p.Workers, p.Level)
 	}
-	for _, r := range slices.Concat(p.Rates, p.Reached) {
+	for _, r := range slices.Concat(p.Rates, p.Reached, p.Old) {
 		if err := (Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r}).check(o.prior.Form); err != nil {
 			return err
 		}
 	}
-	if len(p.Rates)+len(p.Reached) == 0 {
+	if len(p.Rates)+len(p.Reached)+len(p.Old) == 0 {
 		return nil
 	}
 	q := o.point(p.Workers, p.Servers)
@@ -214,6 +217,7 @@ func (o *Online) restore(p OnlinePoint) error {
 	q.Rates = newest(append(q.Rates, p.Rates...), o.opt.Window)
 	q.Times = newest(append(q.Times, p.times()...), o.opt.Window)
 	q.Reached = newest(append(q.Reached, p.Reached...), o.opt.Window)
+	q.Old = newest(append(q.Old, p.Old...), o.opt.Window)
 	o.forgetOldest()
 	return nil
 }
@@ -245,13 +249,16 @@ func (o *Online) record(s Sample) {
 	if s.At.After(p.Last) {
 		p.Last = s.At
 	}
+	o.beginAnew(p)
 	if s.Saturated {
-		if p.Level != 0 { // measured again after a change elsewhere
-			p.Rates, p.Times, p.Reached, p.Level = nil, nil, nil, 0
-		}
 		p.Times = newest(append(p.times(), s.At), o.opt.Window)
 		p.Rates = newest(append(p.Rates, s.Rate), o.opt.Window)
-		o.notice(p)
+		if p.anew() {
+			o.confirm(p)
+		} else {
+			o.notice(p)
+			o.confirmFirst(p)
+		}
 		if len(p.Rates) >= o.opt.MinSamples {
 			p.Reached = nil // capacity itself is known, and by newer measurements
 		}
@@ -360,7 +367,7 @@ func (o *Online) Points() []OnlinePoint {
 	pts := slices.Clone(o.points)
 	for i := range pts {
 		p := &pts[i]
-		p.Rates, p.Times, p.Reached = slices.Clone(p.Rates), slices.Clone(p.Times), slices.Clone(p.Reached)
+		p.Rates, p.Times, p.Reached, p.Old = slices.Clone(p.Rates), slices.Clone(p.Times), slices.Clone(p.Reached), slices.Clone(p.Old)
 	}
 	return pts
 }

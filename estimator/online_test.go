@@ -30,6 +30,24 @@ func newOnline(t *testing.T, prior Model, opt OnlineOptions) *Online {
 	return o
 }
 
+// restarted is one that went on from the other's state, through JSON.
+func restarted(t *testing.T, o *Online, prior Model, opt OnlineOptions) *Online {
+	t.Helper()
+	raw, err := json.Marshal(o.State())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s OnlineState
+	if err := json.Unmarshal(raw, &s); err != nil {
+		t.Fatal(err)
+	}
+	b, err := RestoreOnline(prior, opt, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func TestOnlineStartsFromPrior(t *testing.T) {
 	o := newOnline(t, asyncA10, OnlineOptions{})
 	if !o.Model().Equal(asyncA10) {
@@ -121,18 +139,7 @@ func TestOnlineRestart(t *testing.T) {
 			w, p := 1+rng.IntN(9), 1+rng.IntN(3)
 			observe(t, a, t0.Add(time.Duration(i)*time.Second), w, p, prior.Throughput(w, p)*(0.9+0.05*rng.NormFloat64()))
 		}
-		raw, err := json.Marshal(a.State())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var s OnlineState
-		if err := json.Unmarshal(raw, &s); err != nil {
-			t.Fatal(err)
-		}
-		b, err := RestoreOnline(prior, opt, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := restarted(t, a, prior, opt)
 		if d := cmp.Diff(a.Model(), b.Model()); d != "" {
 			t.Errorf("%s: model after a restart (-before +after):\n%s", prior.Form, d)
 		}

@@ -64,6 +64,7 @@ func (c Confidence) meanError(targets []int, servers func(int) int, shift *mat.V
 				d := mat.Dot(g, shift)
 				square -= d * d / v
 			}
+			square = math.Min(square, c.measuredVariance(w, servers(w)))
 		}
 		sum += math.Max(square, 0)
 	}
