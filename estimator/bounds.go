@@ -55,6 +55,8 @@ func (o *Online) capacity(p OnlinePoint) (rate float64, atLeast bool) {
 	case p.anew():
 		rate = median(p.Old) * p.Level
 	case len(p.Rates) < o.opt.MinSamples:
+	case p.drift() > 0:
+		rate = median(p.Rates[len(p.Rates)-changeNew:])
 	default:
 		rate = weightedMedian(p.Rates, o.freshnessOf(p))
 	}

@@ -105,14 +105,18 @@ func (o *Online) noise(tested *OnlinePoint) float64 {
 	if len(off) == 0 {
 		return assumedNoise
 	}
-	// What lies farther out than normal noise does, by the median of all, counts no more
-	// than its edge.
+	return noiseOf(robustSquares(off), free)
+}
+
+// robustSquares is the sum of the squares of deviations. What lies farther out than
+// normal noise does, by the median of all, counts no more than its edge.
+func robustSquares(off []float64) float64 {
 	const normal = 1.4826 // of the median absolute deviation to the standard deviation
 	edge, squares := 3*normal*median(off), 0.0
 	for _, x := range off {
 		squares += min(x, edge) * min(x, edge)
 	}
-	return noiseOf(squares, free)
+	return squares
 }
 
 // freshest is the end of the newest interval of all.
@@ -178,6 +182,8 @@ func (o *Online) Confidence() Confidence {
 		r := reading{w: p.Workers, p: max(p.Servers, 1), rate: rate, n: weight * float64(p.intervals()), trust: weight}
 		if p.Level != 0 { // and what does not fit is the level first, not the form
 			r.moved, r.trust = math.Hypot(adjustedError*math.Log(p.Level), changeLeast), 0
+		} else if lag := p.drift(); lag > 0 {
+			r.n, r.moved = weight*changeNew, lag
 		}
 		seen = append(seen, r)
 		if p.Level == 0 && r.n >= float64(o.opt.MinSamples) {

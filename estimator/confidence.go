@@ -222,7 +222,7 @@ func (c Confidence) measuredVariance(w, p int) float64 {
 	for _, r := range c.here {
 		if r.w == w && (r.p == max(p, 1) || !c.model.Form.UsesServers()) {
 			off := r.rate/c.model.Throughput(r.w, r.p) - 1
-			return off*off + c.noise*c.noise/r.n
+			return off*off + c.noise*c.noise/r.n + r.moved*r.moved
 		}
 	}
 	return math.Inf(1)
