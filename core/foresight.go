@@ -34,6 +34,7 @@ type foresight struct {
 	outlook func(forecast.Series, []time.Duration) (forecast.Forecast, error)
 	// calendar has the job file's events and time zone.
 	calendar forecast.Calendar
+	outcomes []forecast.EventOutcome // of the calendar's events, in the history of the last forecast
 	gate     *forecast.Gate
 	model    *forecast.ONNXModel // nil: a forecaster without a file
 	path     string              // its file; "ensemble" where that is in use, "" where seasonal is
@@ -310,6 +311,7 @@ func (f *foresight) takeTrial(e *errand, history forecast.Series) {
 func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Forecast {
 	f.prepare(history)
 	f.sayFault(history)
+	f.outcomes = f.calendar.Outcomes(history)
 	fc, v, err := f.gate.Forecast(now, history, f.steps)
 	short := f.short(history)
 	f.instead = v.Why
@@ -337,7 +339,7 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 		v.Trusted, v.Scored, reason = false, false, short
 	}
 	f.last = f.planned(fc)
-	if events := f.calendar.Within(fc.At, fc.End()); events != "" {
+	if events := f.calendar.Within(fc.At, fc.End(), f.outcomes); events != "" {
 		reason += "; " + events
 	}
 	f.last.Trusted, f.last.Reason, f.last.Calibrated = v.Trusted, reason, v.Scored && fc.Calibrated()
