@@ -192,7 +192,7 @@ func TestForecastEvalPage(t *testing.T) {
 	if len(p.Errors) != 6 || len(p.Courses) != 6 || strings.Join(p.Horizons, " ") != "30m 1h" || len(p.Errors[0].WAPE) != 2 {
 		t.Fatalf("errors of %d and courses of %d forecasters at %v", len(p.Errors), len(p.Courses), p.Horizons)
 	}
-	curve, _, err := stream.ReadCurve(t.Context(), trace)
+	curve, _, err := stream.ReadCurve(t.Context(), trace, stream.RatesOnly)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func (a *app) trainWithin(ctx context.Context, t core.ForecastTraining, most tra
 	if err := writeTrace(trace, t.History); err != nil {
 		return out, err
 	}
-	args := []string{"forecast", "train", "-json", "-trace", trace, "-interval", job.FormatDuration(t.History.Step), "-o", t.Out, "-model", t.Kind,
+	args := []string{"forecast", "train", "-json", "-trace", trace, "-counter=false", "-interval", job.FormatDuration(t.History.Step), "-o", t.Out, "-model", t.Kind,
 		"-horizon", job.FormatDuration(time.Duration(t.Horizon) * t.History.Step)}
 	for _, s := range t.Seasons {
 		args = append(args, "-season", job.FormatDuration(s))
