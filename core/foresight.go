@@ -110,9 +110,9 @@ func (f *foresight) fits(raw []byte, id string) error {
 	return nil
 }
 
-// options are those of a model file that is tried on the past in the place of the one before it.
+// options are those of a model file. One that is asked beside is taken in beside, too.
 func (f *foresight) options() forecast.ONNXOptions {
-	return forecast.ONNXOptions{Threads: 1, Progress: f.tried.step}
+	return forecast.ONNXOptions{Threads: 1, Progress: f.tried.step, Later: f.opened.spawn != nil}
 }
 
 // heeding is a forecaster with the calendar, and what is put in front of it.
