@@ -132,7 +132,8 @@ func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n'
 // trainedAnew reads what kale forecast train -json prints.
 func trainedAnew(raw []byte) (core.ForecastTrained, error) {
 	nan := math.NaN()
-	out := core.ForecastTrained{Model: nan, Current: nan, Seasonal: nan, Naive: nan}
+	unsure := forecast.Lead{By: nan, SE: nan}
+	out := core.ForecastTrained{Model: nan, Current: nan, Seasonal: nan, Naive: nan, OverSeasonal: unsure, OverCurrent: unsure}
 	var said struct {
 		ID        string     `json:"id"`
 		From      time.Time  `json:"holdout_from"`
@@ -146,6 +147,11 @@ func trainedAnew(raw []byte) (core.ForecastTrained, error) {
 	for i, to := range []*float64{&out.Model, &out.Seasonal, &out.Naive, &out.Current} { // in the order of forecastTrain
 		if i < len(said.Errors) && said.Errors[i].WAPE != nil {
 			*to, out.Origins = *said.Errors[i].WAPE, said.Errors[i].Origins
+		}
+	}
+	for i, to := range map[int]*forecast.Lead{1: &out.OverSeasonal, 3: &out.OverCurrent} {
+		if i < len(said.Errors) && said.Errors[i].Lead != nil && said.Errors[i].LeadSE != nil {
+			*to = forecast.Lead{By: *said.Errors[i].Lead, SE: *said.Errors[i].LeadSE}
 		}
 	}
 	return out, nil
