@@ -51,7 +51,7 @@ epoch it is kept in MODEL.onnx.part, from which -resume goes on when it was ende
 
 A job file is checked as a whole, as kale run checks it: one whose autoscale.tau is longer than its forecast.horizon, for instance, is refused here too. -trace needs none.
 
-A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better. As it does, -against
+A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better by more than chance. As it does, -against
 measures another model, such as the one in use, beside the new one: on what neither has seen.`,
 		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx\n  kale forecast train -trace rates.csv.gz -interval 15m -model fedformer -o rates.onnx",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
@@ -115,6 +115,15 @@ type measured struct {
 	Coverage   *float64 `json:"coverage80"`
 	Coverage90 *float64 `json:"coverage90"`
 	Origins    int      `json:"origins"`
+	// Lead is by how much the trained model's error is less over the same bins, and LeadSE the standard error of that.
+	Lead   *float64 `json:"lead,omitempty"`
+	LeadSE *float64 `json:"lead_se,omitempty"`
+}
+
+// led is a row with the trained model's lead over it.
+func (m measured) led(l forecast.Lead) measured {
+	m.Lead, m.LeadSE = figure(l.By), figure(l.SE)
+	return m
 }
 
 func measure(name string, origins int, e forecast.Errors) measured {
@@ -201,9 +210,9 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if f.model == forecast.FEDformer {
 		_ = os.Remove(f.out + partSuffix) // what it was for is done
 	}
-	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal), measure("naive", r.Holdout, r.Naive)}
+	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal).led(r.OverSeasonal), measure("naive", r.Holdout, r.Naive)}
 	if f.against != "" {
-		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against))
+		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against).led(r.OverAgainst))
 	}
 	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, r.Naive.WAPE, p.gate())
 	if err != nil {

@@ -49,7 +49,7 @@ func (a *app) trainWithin(ctx context.Context, t core.ForecastTraining, most tra
 	if err := writeTrace(trace, t.History); err != nil {
 		return out, err
 	}
-	args := []string{"forecast", "train", "-json", "-trace", trace, "-interval", job.FormatDuration(t.History.Step), "-o", t.Out, "-model", t.Kind,
+	args := []string{"forecast", "train", "-json", "-trace", trace, "-counter=false", "-interval", job.FormatDuration(t.History.Step), "-o", t.Out, "-model", t.Kind,
 		"-horizon", job.FormatDuration(time.Duration(t.Horizon) * t.History.Step)}
 	for _, s := range t.Seasons {
 		args = append(args, "-season", job.FormatDuration(s))
@@ -134,7 +134,8 @@ func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n'
 // trainedAnew reads what kale forecast train -json prints.
 func trainedAnew(raw []byte) (core.ForecastTrained, error) {
 	nan := math.NaN()
-	out := core.ForecastTrained{Model: nan, Current: nan, Seasonal: nan, Naive: nan}
+	unsure := forecast.Lead{By: nan, SE: nan}
+	out := core.ForecastTrained{Model: nan, Current: nan, Seasonal: nan, Naive: nan, OverSeasonal: unsure, OverCurrent: unsure}
 	var said struct {
 		ID        string     `json:"id"`
 		From      time.Time  `json:"holdout_from"`
@@ -148,6 +149,11 @@ func trainedAnew(raw []byte) (core.ForecastTrained, error) {
 	for i, to := range []*float64{&out.Model, &out.Seasonal, &out.Naive, &out.Current} { // in the order of forecastTrain
 		if i < len(said.Errors) && said.Errors[i].WAPE != nil {
 			*to, out.Origins = *said.Errors[i].WAPE, said.Errors[i].Origins
+		}
+	}
+	for i, to := range map[int]*forecast.Lead{1: &out.OverSeasonal, 3: &out.OverCurrent} {
+		if i < len(said.Errors) && said.Errors[i].Lead != nil && said.Errors[i].LeadSE != nil {
+			*to = forecast.Lead{By: *said.Errors[i].Lead, SE: *said.Errors[i].LeadSE}
 		}
 	}
 	return out, nil

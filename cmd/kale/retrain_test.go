@@ -41,6 +41,9 @@ func TestTrainAnew(t *testing.T) {
 	if first.ID == "" || first.Origins == 0 || !math.IsNaN(first.Current) || first.Model <= 0 || first.Model > 0.2 || first.Seasonal <= 0 || first.Naive <= 0 {
 		t.Errorf("the first one: %+v", first)
 	}
+	if l := first.OverSeasonal; math.Abs(l.By-(first.Seasonal-first.Model)) > 0.02 || !(l.SE > 0) || !math.IsNaN(first.OverCurrent.SE) {
+		t.Errorf("the first one leads by %+v, and over none by %+v", l, first.OverCurrent)
+	}
 	what.Current, what.Out, what.History = what.Out, filepath.Join(dir, "second.onnx"), dailyTraffic(12)
 	second, err := a.trainAnew(t.Context(), what)
 	if err != nil {
@@ -48,6 +51,9 @@ func TestTrainAnew(t *testing.T) {
 	}
 	if until := dailyTraffic(10).End(); second.ID == first.ID || second.From.Before(until) || second.Current <= 0 || second.Current > 0.2 {
 		t.Errorf("the second one: %+v; want it measured after %v, beside the first", second, until)
+	}
+	if l := second.OverCurrent; math.Abs(l.By-(second.Current-second.Model)) > 0.02 || !(l.SE >= 0) {
+		t.Errorf("the second one leads by %+v", l)
 	}
 	what.History, what.Current = dailyTraffic(1), ""
 	if _, err := a.trainAnew(t.Context(), what); !errors.Is(err, forecast.ErrShortHistory) {
