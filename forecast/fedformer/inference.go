@@ -207,8 +207,9 @@ func (n net) heads(m *onnx.Tensor, perm ...int) *onnx.Tensor {
 	return n.Transpose(n.Reshape(m, m.Shape()[0], m.Shape()[1], 2, h, n.c.Width/h), perm...)
 }
 
-// largest is up to how many elements a product of a mode's weights with those beside it is kept: a few MiB are read faster than three products are computed.
-const largest = 1 << 20
+// largest is up to how many elements a product of a mode's weights with those beside it is kept: so much is read faster than three products are computed,
+// measured at d_model 64.
+const largest = 1 << 20 // 4 MiB
 
 func (n net) folds(rows int, modes []int) bool { return len(modes)*2*rows*n.c.Width <= largest }
 
@@ -283,7 +284,8 @@ func (n net) attended(name, shared string, p sum, memory *onnx.Tensor, mq, mk []
 	return append(slices.Clone(p), term{b: y.b, s: n.inner(y)})
 }
 
-// sameSet is a row's length from which, and from whose multiples, rows fall on the same few lines of a cache: 4 KiB. Some more channels, which are 0, prevent it.
+// sameSet is a row's length, 4 KiB, from which and from whose multiples rows fall on the same few lines of a cache. Some more channels, which are 0, prevent
+// that: a forecast at d_model 512 took 5 % less time.
 const sameSet = 1024
 
 func (n net) zeros(rows, columns int) *onnx.Tensor {
