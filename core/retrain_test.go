@@ -299,6 +299,18 @@ func TestRetrainPromotesWhatIsBetter(t *testing.T) {
 	if n := len(r.s.want.Retraining.Past); n != retrainingsKept {
 		t.Errorf("%d are kept", n)
 	}
+	// A promoted file that is damaged is told of as an event, with its name, and the job goes on with what the job file says.
+	if err := os.WriteFile(filepath.Join(r.state, promotedFile), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	r.beat()
+	if r.s.foresee.model != nil {
+		t.Error("a damaged model is in use")
+	}
+	if _, err := r.note("of forecast models, the promoted one, " + filepath.Join(r.state, promotedFile) + ", cannot be used"); err != nil {
+		t.Error(err)
+	}
 	r.s.want.Retraining.Over = "the ID of another file" // that the job file named
 	if err := r.s.save(); err != nil {
 		t.Fatal(err)

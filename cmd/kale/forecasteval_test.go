@@ -84,6 +84,9 @@ func TestForecastEval(t *testing.T) {
 	if !strings.Contains(text, "nlinear: left out: train nlinear: history is too short") || strings.Contains(text, "1h  nlinear") {
 		t.Errorf("of three days:\n%s", text)
 	}
+	if !strings.Contains(text, "without nlinear, which gave no forecast") { // of less than four seasons the ensemble is seasonal alone
+		t.Errorf("of three days nothing is said of the ensemble:\n%s", text)
+	}
 }
 
 // An event of the job file is no error of a forecaster that nobody told of it: all are measured as kale run forecasts, which knows of it, and none learns it.

@@ -36,6 +36,11 @@ func (a *app) feasts(f historyFlags) (c holidays.Calendar, err error) {
 	if c.Except = f.except; len(c.Except) > 0 && len(c.Rules) == 0 {
 		return c, usagef("-holidays-except leaves out of -holidays: give both")
 	}
+	for _, name := range c.Except {
+		if names, known := job.HolidayNames(c.Rules, name); !known {
+			return c, usagef("-holidays-except %q: %sthe holidays of -holidays are %s", name, job.DidYouMean(name, names), strings.Join(names, ", "))
+		}
+	}
 	return c, nil
 }
 

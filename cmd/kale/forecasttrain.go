@@ -14,7 +14,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/spf13/cobra"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -109,7 +112,7 @@ type measured struct {
 	MAPE       *float64 `json:"mape"`
 	MAE        *float64 `json:"mae"`
 	Bias       *float64 `json:"bias"`
-	Coverage   *float64 `json:"coverage_80"`
+	Coverage   *float64 `json:"coverage80"`
 	Coverage90 *float64 `json:"coverage90"`
 	Origins    int      `json:"origins"`
 	// Lead is by how much the trained model's error is less over the same bins, and LeadSE the standard error of that.
@@ -248,10 +251,47 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		fmt.Fprintf(a.err, "%s: forecast { model = %q } in the job file\n", use, fromFile(args, f.out))
 		return nil
 	}
-	horizon, sees := time.Duration(r.Info.Horizon)*r.Info.Step, time.Duration(r.Info.Input)*r.Info.Step
-	fmt.Fprintf(a.err, "%s, in the job file:\n  forecast {\n    model    = %q\n    interval = %q\n    horizon  = %q # or less\n    history  = %q # or more\n  }\n", use, fromFile(args, f.out),
-		job.FormatDuration(r.Info.Step), job.FormatDuration(horizon), job.FormatDuration(sees))
+	fmt.Fprintf(a.err, "%s, in the job file:\n%s", use, forecastBlock(f, p, r.Info, fromFile(args, f.out)))
 	return nil
+}
+
+// forecastBlock is the block of a job file that uses a model as it was trained on a trace: with its bins and seasons, and the zone and the holidays that it knew.
+func forecastBlock(f trainFlags, p past, info forecast.ModelInfo, path string) string {
+	list := func(texts []string) hclwrite.Tokens {
+		values := make([]cty.Value, len(texts))
+		for i, text := range texts {
+			values[i] = cty.StringVal(text)
+		}
+		return hclwrite.TokensForValue(cty.TupleVal(values))
+	}
+	text := func(t string) hclwrite.Tokens { return hclwrite.TokensForValue(cty.StringVal(t)) }
+	span := func(bins int, comment string) hclwrite.Tokens {
+		t := text(job.FormatDuration(time.Duration(bins) * info.Step))
+		return append(t, &hclwrite.Token{Type: hclsyntax.TokenComment, Bytes: []byte(" # or " + comment)})
+	}
+	file := hclwrite.NewEmptyFile()
+	b := file.Body().AppendNewBlock("forecast", nil).Body()
+	b.SetAttributeRaw("model", text(path))
+	b.SetAttributeRaw("interval", text(job.FormatDuration(info.Step)))
+	b.SetAttributeRaw("horizon", span(info.Horizon, "less"))
+	b.SetAttributeRaw("history", span(info.Input, "more"))
+	var seasons []string
+	for _, s := range p.seasons {
+		seasons = append(seasons, job.FormatDuration(s))
+	}
+	if len(seasons) > 0 {
+		b.SetAttributeRaw("season", list(seasons))
+	}
+	if f.timezone != "" {
+		b.SetAttributeRaw("timezone", text(f.timezone))
+	}
+	if len(f.holidays) > 0 {
+		b.SetAttributeRaw("holidays", list(f.holidays))
+	}
+	if len(f.except) > 0 {
+		b.SetAttributeRaw("holidays_except", list(f.except))
+	}
+	return "  " + strings.ReplaceAll(strings.TrimSpace(string(hclwrite.Format(file.Bytes()))), "\n", "\n  ") + "\n"
 }
 
 // unseenSeason says of a linear map of less than a season what it cannot see; "": it sees one, or is none. fedformer and sparsetsf refuse such an input.

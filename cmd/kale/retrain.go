@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -31,6 +30,9 @@ type trainBounds struct {
 
 var retrainBounds = trainBounds{memory: 1 << 30, cpu: 30 * time.Minute}
 
+// traceSuffix ends the name of the file, beside the model that it is to become, of the arrivals that a training learns from.
+const traceSuffix = ".csv"
+
 // trainAnew is core.Options.TrainForecast: kale forecast train in a process of its own, on one core, at the lowest priority, with a bound of memory and of time
 // (bound). It ends with this process.
 func (a *app) trainAnew(ctx context.Context, t core.ForecastTraining) (core.ForecastTrained, error) {
@@ -38,12 +40,12 @@ func (a *app) trainAnew(ctx context.Context, t core.ForecastTraining) (core.Fore
 }
 
 func (a *app) trainWithin(ctx context.Context, t core.ForecastTraining, most trainBounds) (out core.ForecastTrained, err error) {
-	dir, err := os.MkdirTemp("", "kale-retrain-")
-	if err != nil {
-		return out, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	trace := filepath.Join(dir, "arrivals.csv")
+	trace := t.Out + traceSuffix // where a scheduler that is killed leaves it the next training finds it
+	defer func() {
+		if e := os.Remove(trace); !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}()
 	if err := writeTrace(trace, t.History); err != nil {
 		return out, err
 	}
@@ -159,7 +161,7 @@ func trainedAnew(raw []byte) (core.ForecastTrained, error) {
 
 // writeTrace writes the known bins of a series as a trace that ParseCurve reads.
 func writeTrace(path string, s forecast.Series) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
