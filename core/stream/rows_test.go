@@ -89,7 +89,7 @@ var exports = map[string]struct {
 	"few of many":    {text: "1714521600,1\n1714521660,2\n1714524000,3\n1714531260,4\n", want: sparse(minutes(), map[int]float64{0: 1, 1: 2, 40: 3, 161: 4})},
 	"no rate": {text: "time,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,\n2024-05-01T00:02:00Z,null\n2024-05-01T00:03:00Z,2\n2024-05-01T00:04:00Z,2\n", want: minutes(1, nan, nan, 2, 2),
 		notes: []string{"2 rows without a rate were taken as gaps."}},
-	"more than anybody has": {text: "2024-05-01T00:00:00Z,1e13\n", fail: `t.csv:1:22: rate "1e13": want at most 1e+12 events per second`},
+	"more than anybody has": {text: "2024-05-01T00:00:00Z,1e13\n", fail: `t.csv:1:22: rate "1e13": want at most 1e+12 events per second (of a counter -counter takes what is added from row to row)`},
 }
 
 const sinceWords = "seconds since 1970 have 9 or 10 digits here, from 1973 to 2261, milliseconds 12 or 13, microseconds 15 or 16, nanoseconds 18 or 19"
