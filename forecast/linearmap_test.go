@@ -3,6 +3,7 @@ package forecast
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -61,7 +62,7 @@ func TestLinearMapLearnsARule(t *testing.T) {
 		}
 	}
 	m := new(linearMap)
-	m.learn(y, season, probes(nil, steps))
+	m.learn(y, season, probes(nil, steps, season))
 	var r rooted
 	r.prepare(y, 0, season)
 	out := make([]float64, len(m.probes))
@@ -71,7 +72,7 @@ func TestLinearMapLearnsARule(t *testing.T) {
 			continue
 		}
 		for _, part := range []int{m.part(o), mapParts} {
-			m.says(out, &r, o, part)
+			m.says(out, &r, o, part, m.rowsOf(nil, m.probes))
 			for i, h := range m.probes {
 				want := math.Pow(5+math.Sin(2*math.Pi*float64(o+h)/17), 4)
 				if tried++; math.Abs(out[i]-want) > 0.1*want {
@@ -85,16 +86,55 @@ func TestLinearMapLearnsARule(t *testing.T) {
 	}
 }
 
+// What only the last bins tell is foreseen at every bin of a long horizon, and not just at those that the weights are learnt for: these lie further apart than the wave is long.
+func TestLinearMapIsOfEveryBinOfALongHorizon(t *testing.T) {
+	t.Parallel()
+	const n, steps = 60 * 24, 96
+	rng := rand.New(rand.NewPCG(7, 1))
+	wave := func(i int) float64 { return math.Pow(5+math.Sin(2*math.Pi*float64(i)/17), 4) }
+	s := synthetic(n, time.Hour, func(i int) float64 { return wave(i) * (1 + 0.01*rng.NormFloat64()) })
+	f := forecastOf(t, NewSeasonal([]time.Duration{24 * time.Hour}), s, steps)
+	wrong, total := 0.0, 0.0
+	for h, v := range f.Mean {
+		wrong, total = wrong+math.Abs(v-wave(n+h)), total+wave(n+h)
+	}
+	if wape := wrong / total; wape > 0.1 {
+		t.Errorf("a wave of 17 hours is foreseen for four days with a WAPE of %.3f, want 0.1 at most", wape)
+	}
+}
+
+// A map is learnt for the horizons that weights are learnt for and, between these, for no bins that are further apart than a 24th of a season.
+func TestMapProbes(t *testing.T) {
+	for _, c := range []struct{ season, steps int }{{1440, 120}, {288, 24}, {24, 96}, {96, 720}, {10, 40}, {48, 1}} {
+		got := mapProbes(c.season, c.steps)
+		reach := max(1, c.season/24)
+		for i, h := range got {
+			if i > 0 && (h <= got[i-1] || h-got[i-1] > reach) {
+				t.Errorf("season %d, %d bins: %d follows %d, want one that is at most %d on", c.season, c.steps, h, got[i-1], reach)
+			}
+		}
+		rows := (&linearMap{probes: got}).rowsOf(nil, probes(nil, c.steps, c.season))
+		for i, h := range probes(nil, c.steps, c.season) {
+			if got[rows[i]] != h {
+				t.Errorf("season %d, %d bins: row %d is of %d, want %d", c.season, c.steps, rows[i], got[rows[i]], h)
+			}
+		}
+	}
+	if got, want := mapProbes(1440, 120), probes(nil, 120, 0); !slices.Equal(got, want) { // of a job's usual horizons there are no more
+		t.Errorf("two hours of minutes: %v, want %v", got, want)
+	}
+}
+
 // Where there is nothing to learn from there is no opinion: a short history, a silent one, a constant one, and one without a window before an origin.
 func TestLinearMapWithoutAnOpinion(t *testing.T) {
 	none := func(name string, y []float64, origin int) {
 		t.Helper()
 		m := new(linearMap)
-		m.learn(y, 24, probes(nil, 6))
+		m.learn(y, 24, probes(nil, 6, 24))
 		var r rooted
 		r.prepare(y, 0, 24)
 		out := make([]float64, len(m.probes))
-		m.says(out, &r, origin, mapParts)
+		m.says(out, &r, origin, mapParts, m.rowsOf(nil, m.probes))
 		for i, v := range out {
 			if v == v {
 				t.Errorf("%s: it says %v at %d", name, v, m.probes[i])

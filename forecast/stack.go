@@ -84,6 +84,8 @@ type stackRoom struct {
 	out          []float64
 	best         []float64
 	mapped       []float64 // by probe
+	rows         []int     // of the linear map, by probe
+	off, course  []float64 // by row of the linear map, and by horizon
 	which        []int
 	horizons     []int     // justBefore and the probes
 	foresaw      []float64 // there, at one trial
@@ -233,12 +235,13 @@ func (s *stack) learn(m *mixture) {
 	}
 	s.rooted.prepare(m.y, 0, s.season)
 	room.mapped = grown(room.mapped, probes)
+	room.rows = s.linear.rowsOf(room.rows[:0], m.probes)
 	room.horizons = append(append(room.horizons[:0], justBefore[:]...), m.probes...)
 	room.foresaw = grown(room.foresaw, len(room.horizons))
 	for k, t := range m.trials {
 		m.foresaw(room.foresaw, t, room.horizons)
 		asked, most := s.ask(m, t, room.foresaw), s.most(t.origin)
-		s.mapAt(room.mapped, t.origin, true)
+		s.mapAt(room.mapped, t.origin, true, room.rows)
 		for i, h := range m.probes {
 			at := i*trials + k
 			room.actual[at], room.said[at] = math.NaN(), room.foresaw[len(justBefore)+i]
@@ -383,8 +386,8 @@ func (s *stack) proven(m *mixture, i int) float64 {
 	return max(0, 1-(squares/n-mean*mean)/n/(mean*mean))
 }
 
-// mapAt is what the linear map says at the probes from an origin; of a past one, by the coefficients that have not seen it.
-func (s *stack) mapAt(out []float64, origin int, past bool) {
+// mapAt is what the linear map says in those rows from an origin; of a past one, by the coefficients that have not seen it.
+func (s *stack) mapAt(out []float64, origin int, past bool, rows []int) {
 	if s.linear == nil {
 		for i := range out {
 			out[i] = math.NaN()
@@ -395,7 +398,34 @@ func (s *stack) mapAt(out []float64, origin int, past bool) {
 	if past {
 		part = s.linear.part(origin - s.from)
 	}
-	s.linear.says(out, &s.rooted, origin, part)
+	s.linear.says(out, &s.rooted, origin, part, rows)
+}
+
+// mapFrom is what the linear map says of every bin from an origin, where the mix says mean: between its own horizons it is off that as it is at these.
+func (s *stack) mapFrom(mean []float64, origin int, past bool) []float64 {
+	room := &s.room
+	room.course = grown(room.course, len(mean))
+	if s.linear == nil {
+		for h := range room.course {
+			room.course[h] = math.NaN()
+		}
+		return room.course
+	}
+	at := s.linear.probes
+	room.off, room.rows = grown(room.off, len(at)), s.linear.rowsOf(room.rows[:0], at)
+	s.mapAt(room.off, origin, past, room.rows)
+	for i, h := range at {
+		room.off[i] -= mean[h]
+	}
+	for i, from := range at {
+		next := min(i+1, len(at)-1)
+		to := max(from+1, at[next])
+		for h := from; h < to; h++ {
+			part := float64(h-from) / float64(to-from)
+			room.course[h] = mean[h] + room.off[i] + (room.off[next]-room.off[i])*part
+		}
+	}
+	return room.course
 }
 
 // onto makes of mean, which is the mix at the origin of t, the forecast there. Between the probes
@@ -405,19 +435,14 @@ func (s *stack) onto(m *mixture, mean []float64, t trial, past bool) {
 	m.foresaw(foresaw[:], t, justBefore[:])
 	asked := s.ask(m, t, foresaw[:])
 	most := s.most(t.origin)
-	off := grown(s.room.mapped, len(m.probes)) // what the linear map is off the mix by
-	s.room.mapped = off
-	s.mapAt(off, t.origin, past)
-	for i, h := range m.probes {
-		off[i] -= mean[h]
-	}
+	course := s.mapFrom(mean, t.origin, past)
 	for i, from := range m.probes {
 		next := min(i+1, len(m.probes)-1)
 		to := max(from+1, m.probes[next])
 		out := grown(s.room.out, to-from)
 		for h := range out {
 			o, part := asked, float64(h)/float64(to-from)
-			o[mapped] = mean[from+h] + off[i] + (off[next]-off[i])*part
+			o[mapped] = course[from+h]
 			s.say(&o, t.origin, from+h, mean[from+h], most)
 			out[h] = 0
 			for k, v := range o {
