@@ -136,7 +136,7 @@ func TestJitter(t *testing.T) {
 						fmt.Fprintf(&b, "%d,%d\n", start.Add(phase+time.Duration(i)*step+off).UnixNano(), i)
 					}
 				}
-				c, _, err := ParseCurve("t.csv", strings.NewReader(b.String()))
+				c, _, err := ParseCurve("t.csv", strings.NewReader(b.String()), RatesOnly)
 				if worst > 0.25 {
 					if err == nil {
 						t.Errorf("bins of %v from %v: a row that is %.0f %% off is taken", step, phase, 100*worst)
@@ -176,7 +176,7 @@ func TestJumps(t *testing.T) {
 		"days without":          {hour(0) + hour(1) + hour(2), ""},
 		"a few minutes":         {row(0, 0) + row(0, 1) + row(0, 50), ""},
 	} {
-		_, notes, err := ParseCurve("t.csv", strings.NewReader(c.text))
+		_, notes, err := ParseCurve("t.csv", strings.NewReader(c.text), RatesOnly)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -196,7 +196,7 @@ func TestWideTextIsNamed(t *testing.T) {
 			for _, u := range append(mark, units...) {
 				raw = order.AppendUint16(raw, u)
 			}
-			if _, _, err := ParseCurve("t.csv", bytes.NewReader(raw)); err == nil || !strings.Contains(err.Error(), "t.csv:1:1: it is text in "+code+", and UTF-8 is read") {
+			if _, _, err := ParseCurve("t.csv", bytes.NewReader(raw), RatesOnly); err == nil || !strings.Contains(err.Error(), "t.csv:1:1: it is text in "+code+", and UTF-8 is read") {
 				t.Errorf("%s, mark %v: %v", code, mark, err)
 			}
 		}
