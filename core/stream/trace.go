@@ -16,7 +16,7 @@ const maxBins = 50_000_000
 
 // ReadCurve reads a trace from a CSV file, gzip-compressed where its name ends in .gz. See [ParseCurve] for what it may look like, and for the notes. A pipe that nobody writes to is waited for, until ctx is
 // done; what is neither a pipe nor an ordinary file, such as a device, is refused: it may never end.
-func ReadCurve(ctx context.Context, path string) (c Curve, notes []string, err error) {
+func ReadCurve(ctx context.Context, path string, values Values) (c Curve, notes []string, err error) {
 	type result struct {
 		c     Curve
 		notes []string
@@ -24,7 +24,7 @@ func ReadCurve(ctx context.Context, path string) (c Curve, notes []string, err e
 	}
 	done := make(chan result, 1)
 	go func() { // what opens or reads a pipe cannot be interrupted: it is left behind
-		c, notes, err := readCurve(path)
+		c, notes, err := readCurve(path, values)
 		done <- result{c, notes, err}
 	}()
 	select {
@@ -35,7 +35,7 @@ func ReadCurve(ctx context.Context, path string) (c Curve, notes []string, err e
 	}
 }
 
-func readCurve(path string) (Curve, []string, error) {
+func readCurve(path string, values Values) (Curve, []string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -56,7 +56,7 @@ func readCurve(path string) (Curve, []string, error) {
 			return Curve{}, nil, fmt.Errorf("read the arrival curve %s: its name says gzip, its content does not: %w", path, err)
 		}
 	}
-	return ParseCurve(path, r)
+	return ParseCurve(path, r, values)
 }
 
 // ParseCurve reads a trace of two columns, the start of a bin and its events per second, separated by commas, semicolons or tabs, with a decimal comma where
@@ -65,11 +65,11 @@ func readCurve(path string) (Curve, []string, error) {
 // The time is RFC 3339, such as 2024-05-01T13:00:00Z, or a like form of ISO 8601 (a date alone is its midnight; UTC where no offset is written), or the time since
 // 1970 in seconds, milliseconds, microseconds or nanoseconds, which of these by its magnitude and the same in all rows. Rows may be in any order. The shortest
 // distance between two is the bin's length where all are whole bins apart; else all must lie within a quarter of a bin of such a grid, and are moved onto it.
-// A missing bin, or one whose rate is empty, is a gap (NaN).
+// A missing bin, or one whose rate is empty, is a gap (NaN). values says what the second column is: a counter is refused unless it is asked for.
 //
 // The notes are sentences that say what was made of the rows that their writer may not have meant. Errors begin with name:line:column, as compilers' do.
-func ParseCurve(name string, r io.Reader) (c Curve, notes []string, err error) {
-	p, err := parseRows(name, r)
+func ParseCurve(name string, r io.Reader, values Values) (c Curve, notes []string, err error) {
+	p, err := parseRows(name, r, values)
 	if err != nil {
 		return Curve{}, nil, err
 	}
@@ -81,6 +81,15 @@ func ParseCurve(name string, r io.Reader) (c Curve, notes []string, err error) {
 	}
 	if len(p.rows) < 2 {
 		return Curve{}, nil, fmt.Errorf("%s:%d:1: all rows are of one time; a curve needs at least 2, to know the length of a bin", name, p.line)
+	}
+	switch values {
+	case RatesOnly:
+		err = p.checkRates()
+	case Counter:
+		err = p.differences()
+	}
+	if err != nil {
+		return Curve{}, nil, err
 	}
 	if c, err = p.curve(); err != nil {
 		return Curve{}, nil, err
