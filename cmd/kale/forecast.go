@@ -274,7 +274,7 @@ func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, r
 		if ctx.Err() != nil {
 			return forecast.Series{}, errors.New("reading the arrival history: interrupted")
 		}
-		return forecast.Series{}, err
+		return forecast.Series{}, reached(err)
 	}
 	s := known(forecast.Series{Start: start, Step: step, Values: arrivals.Series(step, start, end)})
 	if s.Known() == 0 {
