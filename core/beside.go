@@ -23,6 +23,11 @@ const (
 	slowPause = 10 * time.Minute
 )
 
+// ForecastPatience is how long a decision of a job waits for a forecast of its model.
+func ForecastPatience(j *job.Job) time.Duration {
+	return min(max(j.Autoscale.Watch/patienceShare, patienceLeast), patienceMost)
+}
+
 // turns has one model of this process at a time held to the past: on one core, however many jobs are taken up at once.
 var turns = make(chan struct{}, 1)
 
@@ -179,7 +184,7 @@ func (b *beside) heed(e *errand) {
 func (b *beside) Forecast(history forecast.Series, steps int) (forecast.Forecast, error) {
 	switch {
 	case b.hush:
-		return forecast.Forecast{}, notReadyError{"it is not asked yet"}
+		return forecast.Forecast{}, notReadyError{why: "it is not asked yet"}
 	case time.Now().Before(b.slow):
 		return forecast.Forecast{}, b.slowErr
 	case !b.free():
@@ -196,7 +201,10 @@ func (b *beside) Forecast(history forecast.Series, steps int) (forecast.Forecast
 }
 
 // notReadyError says why there is no forecast yet.
-type notReadyError struct{ why string }
+type notReadyError struct {
+	why  string
+	late bool // a decision waited for it as long as one does: it is not being held to the past for the first time
+}
 
 func (e notReadyError) Error() string   { return e.why }
 func (e notReadyError) Is(t error) bool { return t == forecast.ErrNotReady }
@@ -206,13 +214,13 @@ func (b *beside) notReady(e *errand) error {
 	done, total := b.progress.done.Load(), b.progress.total.Load()
 	switch {
 	case e.trial && !e.turn.Load():
-		return notReadyError{"it is to be held to the past, after the model of another job"}
+		return notReadyError{why: "it is to be held to the past, after the model of another job"}
 	case total > 0 && done < total:
-		return notReadyError{fmt.Sprintf("it is being held to the past: %d of %d moments", done, total)}
+		return notReadyError{fmt.Sprintf("it is being held to the past: %d of %d moments", done, total), !e.trial}
 	case e.trial:
-		return notReadyError{"it is being held to the past"}
+		return notReadyError{why: "it is being held to the past"}
 	}
-	return notReadyError{fmt.Sprintf("its forecast took longer than %s, for which a decision waits at most: a smaller model is quicker, and so is a machine with less to do", job.FormatDuration(b.patience))}
+	return notReadyError{fmt.Sprintf("its forecast took longer than %s, for which a decision waits at most: a smaller model is quicker, and so is a machine with less to do", job.FormatDuration(b.patience)), true}
 }
 
 // close ends what is under way and closes the model, if it has a file.
@@ -260,7 +268,7 @@ func (s *Scheduler) asks() (how asked) {
 	if s.store != nil {
 		how.progress = nil
 		how.spawn = func(f func()) { s.spawn(f) }
-		how.patience = min(max(s.job.Autoscale.Watch/patienceShare, patienceLeast), patienceMost)
+		how.patience = ForecastPatience(s.job)
 	}
 	return how
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"math"
@@ -8,6 +9,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,7 +222,7 @@ func TestModelThatNeverAnswersIsTold(t *testing.T) {
 		failed error
 		says   string
 	}{
-		{forecast.ErrShortHistory, ""}, {fmt.Errorf("of 3 moments: %w", forecast.ErrTooSlow), "it is too slow"}, {notReadyError{"it is held to the past"}, ""},
+		{forecast.ErrShortHistory, ""}, {fmt.Errorf("of 3 moments: %w", forecast.ErrTooSlow), "it is too slow"}, {notReadyError{why: "it is held to the past"}, ""},
 		{fmt.Errorf("of 4 moments: %w", forecast.ErrTooSlow), ""}, {fmt.Errorf("it is broken"), "it is broken"}, {nil, ""}, {fmt.Errorf("it is broken"), "it is broken"},
 	} {
 		f.changed = ""
@@ -230,6 +233,92 @@ func TestModelThatNeverAnswersIsTold(t *testing.T) {
 		if f.sayFailing(v); (f.changed == "") != (step.says == "") || !strings.Contains(f.changed, step.says) {
 			t.Errorf("%d: of %v is told %q, want %q", i, step.failed, f.changed, step.says)
 		}
+	}
+}
+
+// sluggish is a forecaster that takes its time while it is slow.
+type sluggish struct {
+	forecast.Forecaster
+	slow *atomic.Bool
+}
+
+func (s sluggish) Forecast(h forecast.Series, steps int) (forecast.Forecast, error) {
+	if s.slow.Load() {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return s.Forecaster.Forecast(h, steps)
+}
+
+// A model that is never in time is told of once, though it has no error, and once more when it is in time again; that it is held to the past is not told.
+func TestModelThatIsAlwaysLateIsTold(t *testing.T) {
+	j := parseJob(t, strings.Replace(fmt.Sprintf(rigJob, "b:1", rigTopic, job.ModeLive, t.TempDir()), `history  = "1m"`, `history = "30m"`+"\n model = \"ensemble\"", 1))
+	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second}
+	for i := range 600 {
+		s.Values = append(s.Values, 1000*(1.2+math.Sin(float64(i)/60*2*math.Pi)))
+	}
+	var slow atomic.Bool
+	slow.Store(true)
+	var ours sync.WaitGroup
+	f, err := askedForesight(slog.New(slog.DiscardHandler), j, nil, asked{patience: time.Millisecond, spawn: func(work func()) { ours.Go(work) },
+		wrap: func(of forecast.Forecaster) forecast.Forecaster {
+			if of.Name() == "seasonal" {
+				return of
+			}
+			return sluggish{of, &slow}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Wait()
+	defer f.close()
+	ticks := func(n int) (told []string) {
+		for range n {
+			f.forecast(s.End(), s)
+			if f.changed != "" {
+				told, f.changed = append(told, f.changed), ""
+			}
+		}
+		return told
+	}
+	if told := ticks(3 * lateForecasts); len(told) > 0 {
+		t.Errorf("while it is held to the past it tells %q", told)
+	}
+	<-f.aside.trying()
+	if told := ticks(3 * lateForecasts); len(told) != 1 || !strings.Contains(told[0], "forecasts are made by seasonal instead of ensemble, which was not in time for 5 decisions in a row: its forecast took longer than ") {
+		t.Errorf("while it is late it tells %q", told)
+	}
+	slow.Store(false)
+	f.aside.patience = time.Minute
+	if run := f.aside.run; run != nil { // what was asked while it was slow
+		<-run.done
+	}
+	if told := ticks(lateForecasts - 1); len(told) > 0 {
+		t.Errorf("in time for less than %d it tells %q", lateForecasts, told)
+	}
+	if told := ticks(2 * lateForecasts); len(told) != 1 || !strings.HasPrefix(told[0], "ensemble gives its forecasts in time again, 5 in a row: ") {
+		t.Errorf("in time again it tells %q", told)
+	}
+}
+
+// ONNX Runtime takes in a model beside the ticks: a scheduler that begins does not wait for it. What it refuses is told then, and who looks once is told at once.
+func TestModelIsTakenInBeside(t *testing.T) {
+	raw, err := forecasttest.Saying(1, 96, 60, time.Second)
+	raw = bytes.Replace(raw, []byte("\"\x03Add"), []byte("\"\x03Odd"), 1) // of which only ONNX Runtime knows that there is no such operator
+	j, s := foreseenBy(t, raw, err)
+	if _, err := askedForesight(slog.New(slog.DiscardHandler), j, nil, asked{}); err == nil || !strings.Contains(err.Error(), "Odd") {
+		t.Errorf("who waits for it is told %v", err)
+	}
+	var ours sync.WaitGroup
+	f, err := askedForesight(slog.New(slog.DiscardHandler), j, nil, asked{patience: time.Minute, spawn: func(work func()) { ours.Go(work) }})
+	if err != nil {
+		t.Fatalf("it is waited for: %v", err)
+	}
+	defer ours.Wait()
+	defer f.close()
+	f.forecast(s.End(), s)
+	f.forecast(s.End(), s)
+	if !strings.HasPrefix(f.changed, "forecasts are made by seasonal instead of onnx:untrained: it gave no forecast: ") || !strings.Contains(f.changed, "Odd") {
+		t.Errorf("it tells %q", f.changed)
 	}
 }
 

@@ -23,7 +23,7 @@ func (s *Scheduler) decide(now time.Time) error {
 	}
 	s.noteForecaster(now)
 	s.lookAtModel(now)
-	s.noteEvents(now, s.history(now))
+	s.noteEvents(now)
 	s.want.Policy, s.want.Gate = d.State, s.foresee.state()
 	rec := &Record{Observation: obs, Decision: d, LastJoin: s.want.LastJoin, Pool: share, Repairs: append(s.repairs(), s.hungLately()...), ObserveOnly: observeOnly}
 	rec.LagUnknown = s.lagUnknown(obs)

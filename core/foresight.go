@@ -34,10 +34,13 @@ type foresight struct {
 	outlook func(forecast.Series, []time.Duration) (forecast.Forecast, error)
 	// calendar has the job file's events and time zone.
 	calendar forecast.Calendar
+	outcomes []forecast.EventOutcome // of the calendar's events, in the history of the last forecast
 	gate     *forecast.Gate
 	model    *forecast.ONNXModel // nil: a forecaster without a file
 	path     string              // its file; "ensemble" where that is in use, "" where seasonal is
 	fileID   string              // of the job file's model; "ensemble" or, for seasonal, ""
+	late     int                 // so many forecasts in a row the model was not there in time
+	saidLate bool                // that was told; it is over when the model was as often there
 	failing  string              // why the model gave no forecast when that was told last, without its figures; "": it gave one since
 	changed  string              // since it was taken note of last: which forecaster is in use now, and why; ""
 	warm     bool
@@ -109,9 +112,9 @@ func (f *foresight) fits(raw []byte, id string) error {
 	return nil
 }
 
-// options are those of a model file that is tried on the past in the place of the one before it.
+// options are those of a model file. One that is asked beside is taken in beside, too.
 func (f *foresight) options() forecast.ONNXOptions {
-	return forecast.ONNXOptions{Threads: 1, Progress: f.tried.step}
+	return forecast.ONNXOptions{Threads: 1, Progress: f.tried.step, Later: f.opened.spawn != nil}
 }
 
 // heeding is a forecaster with the calendar, and what is put in front of it.
@@ -310,6 +313,7 @@ func (f *foresight) takeTrial(e *errand, history forecast.Series) {
 func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Forecast {
 	f.prepare(history)
 	f.sayFault(history)
+	f.outcomes = f.calendar.Outcomes(history)
 	fc, v, err := f.gate.Forecast(now, history, f.steps)
 	short := f.short(history)
 	f.instead = v.Why
@@ -337,7 +341,7 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 		v.Trusted, v.Scored, reason = false, false, short
 	}
 	f.last = f.planned(fc)
-	if events := f.calendar.Within(fc.At, fc.End()); events != "" {
+	if events := f.calendar.Within(fc.At, fc.End(), f.outcomes); events != "" {
 		reason += "; " + events
 	}
 	f.last.Trusted, f.last.Reason, f.last.Calibrated = v.Trusted, reason, v.Scored && fc.Calibrated()
@@ -351,9 +355,13 @@ func (f *foresight) forecast(now time.Time, history forecast.Series) plan.Foreca
 // figures are what differs from one moment to the next in why a model gives no forecast.
 var figures = regexp.MustCompile(`[-+]?[0-9][0-9.,e+:-]*`)
 
+// lateForecasts is how many forecasts in a row a model is not there in time, for that to be told: one or two are a machine that had other things to do.
+const lateForecasts = 5
+
 // sayFailing says that the model gives no forecast, once for each reason until it gives one: one that never gave any was never in use, so that nothing changes with it. A
 // history that it needs more of is no fault of its.
 func (f *foresight) sayFailing(v forecast.Verdict) {
+	f.sayLate(v)
 	switch {
 	case v.Failed == nil:
 		f.failing = ""
@@ -367,6 +375,31 @@ func (f *foresight) sayFailing(v forecast.Verdict) {
 	}
 	f.lg.Warn("the forecast model gives no forecast", "using", v.Using, "why", v.Failed)
 	f.changed = fmt.Sprintf("forecasts are made by %s instead of %s: %s", v.Using, f.gate.First(), v.Why)
+}
+
+// sayLate says that the model takes longer than a decision waits, when it does again and again, and that it does no more: for the gate nothing changes with it. That it is held to the past
+// is no fault of its.
+func (f *foresight) sayLate(v forecast.Verdict) {
+	var why notReadyError
+	late := errors.As(v.Failed, &why)
+	switch {
+	case late && !why.late || v.Failed != nil && !late:
+		return
+	case late == f.saidLate:
+		f.late = 0
+		return
+	}
+	if f.late++; f.late < lateForecasts {
+		return
+	}
+	f.late, f.saidLate = 0, late
+	if !late {
+		f.lg.Info("the forecast model is in time again", "using", v.Using)
+		f.changed = fmt.Sprintf("%s gives its forecasts in time again, %d in a row: forecasts are made by %s", f.gate.First(), lateForecasts, v.Using)
+		return
+	}
+	f.lg.Warn("the forecast model takes longer than a decision waits", "using", v.Using, "why", v.Failed, "in_a_row", lateForecasts)
+	f.changed = fmt.Sprintf("forecasts are made by %s instead of %s, which was not in time for %d decisions in a row: %s", v.Using, f.gate.First(), lateForecasts, v.Why)
 }
 
 // band90 are the quantiles between which 90 % of what comes should lie, which kale forecast show holds against it.

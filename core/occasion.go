@@ -6,16 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/forecast"
 )
 
 // aheadOccasions is how far ahead people are told of events and holidays.
 const aheadOccasions = 48 * time.Hour
 
-// Occasions are the events and holidays of a job that are under way or begin within two days, in the order in which they begin.
-func Occasions(j *job.Job, now time.Time) []forecast.Occasion {
-	return CalendarOf(j).Occasions(now, now.Add(aheadOccasions))
+// occasions are the events and holidays of the job that are under way or begin within two days, in the order in which they begin: an event as it has come, as far as the last
+// forecast's history tells.
+func (s *Scheduler) occasions(now time.Time) []forecast.Occasion {
+	return CalendarOf(s.job).Occasions(now, now.Add(aheadOccasions), s.foresee.outcomes)
 }
 
 // OccasionWords tell people of one: what it is, and until or from when.
@@ -28,8 +28,8 @@ func OccasionWords(o forecast.Occasion, now time.Time) string {
 }
 
 // noteEvents remembers, for people, that an event does not come as it was declared: once as it goes on, and once when it has ended.
-func (s *Scheduler) noteEvents(now time.Time, history forecast.Series) {
-	for _, o := range s.foresee.calendar.Outcomes(history) {
+func (s *Scheduler) noteEvents(now time.Time) {
+	for _, o := range s.foresee.outcomes {
 		text := o.Says()
 		if text == "" || slices.ContainsFunc(s.want.HandOvers, func(n Note) bool { return !n.At.Before(o.From) && told(n.Text) == told(text) }) || o.Over && now.Sub(o.To) > rollbackShown {
 			continue
@@ -47,7 +47,7 @@ func told(text string) string {
 
 // calendarWords are the events and holidays that a view tells of.
 func (s *Scheduler) calendarWords(now time.Time) (out []string) {
-	for _, o := range Occasions(s.job, now) {
+	for _, o := range s.occasions(now) {
 		out = append(out, OccasionWords(o, now))
 	}
 	return out

@@ -37,7 +37,23 @@ func TestEventThatDoesNotCome(t *testing.T) {
 		if late := i >= 296 && i < 340; late && math.Abs(got.Mean[0]-series.Values[i]) > 20 {
 			t.Errorf("at %d s %.0f is expected, and %.0f comes", i, got.Mean[0], series.Values[i])
 		}
-		s.noteEvents(past.End(), past)
+		s.noteEvents(past.End())
+		// Status and decisions count it as declared until it is measured, and then as it comes.
+		words := strings.Join(s.calendarWords(past.End()), "; ")
+		for where, text := range map[string]string{"the reason": got.Reason, "the calendar": words} {
+			switch counts, comes := strings.Contains(text, "sale counts ×3"), strings.Contains(text, "sale counts ×1.") && strings.Contains(text, " as it comes, and not ×3 as declared"); {
+			case i > 270 && i < 290 && !counts, i >= 296 && i < 340 && (counts || !comes), i >= 340 && (counts || comes):
+				t.Errorf("at %d s %s is %q", i, where, text)
+			}
+		}
+	}
+	// Of an event in an outage nothing is known.
+	for i := 290; i < 310; i++ {
+		series.Values[i] = math.NaN()
+	}
+	past := series.Until(series.At(310))
+	if got := f.forecast(past.End(), past); !strings.Contains(got.Reason, "sale counts ×3") {
+		t.Errorf("after an outage the reason is %q", got.Reason)
 	}
 	var texts []string
 	for _, n := range s.want.HandOvers {
@@ -58,7 +74,7 @@ func TestCalendarWords(t *testing.T) {
 	}
 	j.Forecast.Holidays = []holidays.Rule{us}
 	j.Forecast.Events = []job.Event{{Name: "sale", From: now.Add(-time.Hour), To: now.Add(time.Hour), Uplift: 3}, {Name: "later", From: now.Add(72 * time.Hour), To: now.Add(80 * time.Hour), Uplift: 2}}
-	got := strings.Join((&Scheduler{job: j}).calendarWords(now), "\n")
+	got := strings.Join((&Scheduler{job: j, foresee: &foresight{}}).calendarWords(now), "\n")
 	local := func(t time.Time) string { return t.Local().Format("2006-01-02 15:04") }
 	day := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
 	want := "sale counts ×3, until " + local(now.Add(time.Hour)) + "\nThanksgiving Day is a holiday, from " + local(day) + " to " + local(day.Add(24*time.Hour))

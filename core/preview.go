@@ -14,6 +14,7 @@ import (
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/traffic"
+	"github.com/kale-sched/kale/forecast"
 )
 
 // Preview is what a scheduler would do now, had it been started.
@@ -40,6 +41,8 @@ type Preview struct {
 	// Locked says that a scheduler of the job runs. Unheard says that it did not tell what it wants (Options.Wanted): then what it has learnt, and what a person has
 	// ordered, is not in the preview, which starts from the job file's prior.
 	Locked, Unheard bool
+	// Occasions are the job's events and holidays that are under way or begin within two days, an event as it has come so far.
+	Occasions []forecast.Occasion
 	// Damaged says what is wrong with the scheduler's state, and what helps; "": nothing was found, or the scheduler that runs has it, and tells.
 	Damaged string
 	// Offline says that the brokers were not asked: only the backend's part is known, and what is placed are workers.min.
@@ -142,6 +145,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	}
 	obs := s.observe(now)
 	p.Record = Record{Observation: obs, Decision: s.policy.Decide(obs), LastJoin: s.want.LastJoin, LagUnknown: s.lagUnknown(obs), ObserveOnly: o.Job.Autoscale.Mode == job.ModeObserve}
+	p.Occasions = s.occasions(now)
 	if s.damaged != nil {
 		p.Damaged = damagedRest(s.damaged)
 	}

@@ -185,7 +185,9 @@ func (s *Scheduler) takePromoted() {
 		err = f.restore(s.want.Gate)
 	}
 	if err != nil {
-		s.lg.Warn("the forecast model that was trained anew cannot be used; the job file's is", "err", err)
+		path := filepath.Join(s.opt.StateDir, promotedFile)
+		s.lg.Warn("the forecast model that was trained anew cannot be used; the job file's is", "file", path, "err", err)
+		s.want.remember(Note{At: time.Now(), Text: fmt.Sprintf("of forecast models, the promoted one, %s, cannot be used: the job file's is, until one that is trained anew is better; put the file back from a copy, or let it be: %v", path, err)})
 	}
 }
 

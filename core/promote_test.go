@@ -39,7 +39,7 @@ func promoting(t *testing.T, width int) (r *retrained, was, id string, held chan
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.got = ForecastTrained{ID: info.ID, Origins: 24, From: r.now, Model: 0.01, Current: 0.02, Seasonal: 0.03, Naive: 0.04}
+	r.got = surely(ForecastTrained{ID: info.ID, Origins: 24, From: r.now, Model: 0.01, Current: 0.02, Seasonal: 0.03, Naive: 0.04})
 	r.s.opt.TrainForecast = func(_ context.Context, what ForecastTraining) (ForecastTrained, error) {
 		r.asked = append(r.asked, what)
 		return r.got, os.WriteFile(what.Out, raw, 0o644)

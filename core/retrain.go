@@ -40,6 +40,8 @@ type ForecastTrained struct {
 	Origins                         int
 	From                            time.Time
 	Model, Current, Seasonal, Naive float64
+	// OverCurrent and OverSeasonal are the model's leads over these.
+	OverCurrent, OverSeasonal forecast.Lead
 	// FallsBack: the job's gate would not use it beside the seasonal forecaster.
 	FallsBack bool
 }
@@ -261,11 +263,12 @@ func removeCandidate(path string) {
 	}
 }
 
-// better says whether the model is to take the place of the one in use, and why or why not. replaces: that is a model and not the seasonal forecaster.
+// better says whether the model is to take the place of the one in use, and why or why not. replaces: that is a model and not the seasonal forecaster. Its lead has to be more than chance
+// (forecast.Lead): else, of two that are as good as each other, every second training would put one in the place of the other.
 func (t ForecastTrained) better(replaces bool) (bool, string) {
-	rival, name := t.Seasonal, "seasonal"
+	rival, name, lead := t.Seasonal, "seasonal", t.OverSeasonal
 	if replaces {
-		rival, name = t.Current, "the one in use"
+		rival, name, lead = t.Current, "the one in use", t.OverCurrent
 	}
 	if math.IsNaN(t.Model+rival+t.Seasonal+t.Naive) || math.IsInf(t.Model+rival+t.Seasonal+t.Naive, 0) {
 		return false, "too little is known of recent traffic to compare it"
@@ -278,10 +281,17 @@ func (t ForecastTrained) better(replaces bool) (bool, string) {
 	if t.Model >= 1 { // as where next to nothing arrived
 		return false, errs + ": no better than to expect nothing, whose error is 100 %"
 	}
-	if better := t.Model < rival && t.Model < t.Naive; better && t.FallsBack {
+	switch {
+	case !(t.Model < rival && t.Model < t.Naive):
+		return false, errs
+	case t.FallsBack:
 		return false, errs + "; seasonal is so much better that it would be used instead (forecast.gate_tolerance)"
+	case lead.Sure():
+		return true, errs
+	case math.IsNaN(lead.SE):
+		return false, errs + ": these are too few to tell that from chance"
 	}
-	return t.Model < rival && t.Model < t.Naive, errs
+	return false, fmt.Sprintf("%s: that may be chance, which a lead of more than %.2g points over these forecasts would not be", errs, 100*lead.Margin())
 }
 
 // noteForecaster remembers, for people, that another forecaster is in use.

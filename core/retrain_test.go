@@ -43,16 +43,47 @@ func (r *retrained) train(_ context.Context, what ForecastTraining) (ForecastTra
 	if r.err != nil {
 		return ForecastTrained{}, r.err
 	}
-	if better, _ := r.got.better(what.Current != ""); !better {
-		return r.got, os.WriteFile(what.Out, []byte("it is not looked at"), 0o600)
+	if better, _ := surely(r.got).better(what.Current != ""); !better {
+		return surely(r.got), os.WriteFile(what.Out, []byte("it is not looked at"), 0o600)
 	}
 	raw, id, err := someModel(what.Horizon, what.Seasons, len(r.asked))
 	if err != nil {
 		return ForecastTrained{}, err
 	}
-	got := r.got
+	got := surely(r.got)
 	got.ID = id
 	return got, os.WriteFile(what.Out, raw, 0o600)
+}
+
+// surely is what a training has come to, of which no difference is chance.
+func surely(t ForecastTrained) ForecastTrained {
+	t.OverCurrent, t.OverSeasonal = forecast.Lead{By: t.Current - t.Model, SE: 0.0001}, forecast.Lead{By: t.Seasonal - t.Model, SE: 0.0001}
+	return t
+}
+
+// What is better by no more than chance does not take the place of the one in use, else models would take turns.
+func TestPromotionIsMoreThanChance(t *testing.T) {
+	got := ForecastTrained{Origins: 18, From: time.Unix(1_800_000_000, 0), Model: 0.0199, Current: 0.02, Seasonal: 0.03, Naive: 0.05, OverCurrent: forecast.Lead{By: 0.0001, SE: 0.0005}, OverSeasonal: forecast.Lead{By: 0.01, SE: 0.001}}
+	for _, c := range []struct {
+		name     string
+		change   func(*ForecastTrained)
+		replaces bool
+		better   bool
+		says     string
+	}{
+		{"by a hundredth", func(*ForecastTrained) {}, true, false, ": that may be chance, which a lead of more than 0.1 points over these forecasts would not be"},
+		{"by a hundredth, surely", func(t *ForecastTrained) { t.OverCurrent.SE = 0.00004 }, true, true, "over 18 forecasts since "},
+		{"of too few", func(t *ForecastTrained) { t.OverCurrent.SE = math.NaN() }, true, false, ": these are too few to tell that from chance"},
+		{"over seasonal, surely", func(*ForecastTrained) {}, false, true, "that of seasonal 3.00 %"},
+		{"over seasonal, by chance", func(t *ForecastTrained) { t.OverSeasonal.SE = 0.006 }, false, false, "may be chance, which a lead of more than 1.2 points"},
+		{"not known", func(t *ForecastTrained) { t.OverCurrent = forecast.Lead{} }, true, false, "may be chance"},
+	} {
+		g := got
+		c.change(&g)
+		if better, says := g.better(c.replaces); better != c.better || !strings.Contains(says, c.says) {
+			t.Errorf("%s: better %v, %q", c.name, better, says)
+		}
+	}
 }
 
 // someModel is a model file for bins of a second, another one for each n.
@@ -171,7 +202,7 @@ func TestRetrainDoesNotJudgeByNextToNothing(t *testing.T) {
 		if err := os.WriteFile(what.Out, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got := ForecastTrained{ID: id, Origins: 24, From: tt.from, Model: 0.01, Current: math.NaN(), Seasonal: 400, Naive: 500}
+		got := surely(ForecastTrained{ID: id, Origins: 24, From: tt.from, Model: 0.01, Current: math.NaN(), Seasonal: 400, Naive: 500})
 		r.s.want.Retraining = &retraining{Tried: r.now}
 		if err := r.s.trained(r.now, &trainingRun{began: r.now, what: what, got: got, cancel: func() {}}); err != nil {
 			t.Fatal(err)
@@ -267,6 +298,18 @@ func TestRetrainPromotesWhatIsBetter(t *testing.T) {
 	}
 	if n := len(r.s.want.Retraining.Past); n != retrainingsKept {
 		t.Errorf("%d are kept", n)
+	}
+	// A promoted file that is damaged is told of as an event, with its name, and the job goes on with what the job file says.
+	if err := os.WriteFile(filepath.Join(r.state, promotedFile), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	r.beat()
+	if r.s.foresee.model != nil {
+		t.Error("a damaged model is in use")
+	}
+	if _, err := r.note("of forecast models, the promoted one, " + filepath.Join(r.state, promotedFile) + ", cannot be used"); err != nil {
+		t.Error(err)
 	}
 	r.s.want.Retraining.Over = "the ID of another file" // that the job file named
 	if err := r.s.save(); err != nil {

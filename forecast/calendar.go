@@ -165,10 +165,10 @@ func (f Forecast) with(row func([]float64) []float64) Forecast {
 	return f
 }
 
-// Within names the events and holidays of a time, for people; "": there is none.
-func (c Calendar) Within(from, to time.Time) string {
+// Within names the events and holidays of a time, for people, each event by what it counts: as it has come, where outcomes tell that, else as it is declared. "": there is none.
+func (c Calendar) Within(from, to time.Time, outcomes []EventOutcome) string {
 	var names []string
-	for _, o := range c.Occasions(from, to) {
+	for _, o := range c.Occasions(from, to, outcomes) {
 		names = append(names, o.String())
 	}
 	return strings.Join(names, ", ")
@@ -182,6 +182,8 @@ type Occasion struct {
 	Holiday  bool      `json:"holiday,omitempty"`
 	Declared float64   `json:"declared,omitempty"` // the event's uplift, or that of a holiday that has one
 	Like     string    `json:"like,omitempty"`     // of a holiday: the weekday that it is like until others were seen
+	// Came is by what an event that does not come as it was declared multiplies what is usual, as was measured; nil: it comes as declared, or that is not known.
+	Came *float64 `json:"came,omitempty"`
 }
 
 // String is the occasion for people, without its time.
@@ -191,6 +193,8 @@ func (o Occasion) String() string {
 		return fmt.Sprintf("%s is a holiday", o.Name)
 	case o.Holiday:
 		return fmt.Sprintf("%s is a holiday that counts ×%.4g", o.Name, o.Declared)
+	case o.Came != nil:
+		return fmt.Sprintf("%s counts ×%.2f as it comes, and not ×%.4g as declared", o.Name, *o.Came, o.Declared)
 	case o.Declared == 0:
 		return o.Name + " lets nothing come"
 	}
@@ -201,12 +205,17 @@ func (o Occasion) String() string {
 const mostOccasionDays = 3 * 366
 
 // Occasions are the events and holidays that touch a time, in the order in which they begin: those under way from now on are
-// Occasions(now, now+1ns), those that come in the next two days Occasions(now, now+48h).
-func (c Calendar) Occasions(from, to time.Time) (out []Occasion) {
+// Occasions(now, now+1ns, …), those that come in the next two days Occasions(now, now+48h, …). outcomes are those of the history before, nil: of no event is known what came of it.
+func (c Calendar) Occasions(from, to time.Time, outcomes []EventOutcome) (out []Occasion) {
 	for _, e := range c.Events {
-		if e.From.Before(to) && from.Before(e.To) {
-			out = append(out, Occasion{Name: e.Name, From: e.From, To: e.To, Declared: e.Uplift})
+		if !e.From.Before(to) || !from.Before(e.To) {
+			continue
 		}
+		o := Occasion{Name: e.Name, From: e.From, To: e.To, Declared: e.Uplift}
+		if k := slices.IndexFunc(outcomes, func(o EventOutcome) bool { return o.Event == e }); k >= 0 {
+			o.Came = outcomes[k].otherwise()
+		}
+		out = append(out, o)
 	}
 	if len(c.Holidays.Rules) > 0 && from.Before(to) {
 		zone := c.Zone

@@ -60,10 +60,10 @@ func TestCalendarEvent(t *testing.T) {
 	if off := worst(t, plain, truth, origins[0]); off < 0.4 {
 		t.Errorf("without the calendar it is off by %.1f %% only: the test tells nothing", 100*off)
 	}
-	if got := calendar.Within(from.Add(-time.Hour), from.Add(time.Minute)); got != "sale counts ×2" {
+	if got := calendar.Within(from.Add(-time.Hour), from.Add(time.Minute), nil); got != "sale counts ×2" {
 		t.Errorf("within: %q", got)
 	}
-	if got := calendar.Within(to, to.Add(time.Hour)); got != "" {
+	if got := calendar.Within(to, to.Add(time.Hour), nil); got != "" {
 		t.Errorf("after it: %q", got)
 	}
 }

@@ -280,7 +280,7 @@ func (r *residuals) adapt() {
 	for k := range unknown {
 		unknown[k] = math.NaN()
 	}
-	at := probes(nil, len(r.at))
+	at := probes(nil, len(r.at), 0)
 	r.widen(at, r.widths(unknown, at))
 }
 

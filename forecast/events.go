@@ -237,6 +237,7 @@ type EventOutcome struct {
 	Bins     int     // of it that have been and were measured
 	Measured float64 // what came, in proportion to what is usual then; the median over its bins
 	Strength float64 // see [Calendar.came]: 0 as if there were none, 1 as was declared
+	Lately   float64 // Strength over the last hour of it (of a day's season) that was measured: what follows is forecast by it
 	Sure     bool    // what came is no chance
 	Over     bool    // the event has ended
 }
@@ -261,6 +262,19 @@ func (o EventOutcome) Says() string {
 	return ""
 }
 
+// otherwise is by what the event multiplies what is usual, where that is surely not as was declared: while it goes on lately, then in all of it. nil: as was declared, or that is not known.
+func (o EventOutcome) otherwise() *float64 {
+	strength := o.Lately
+	if o.Over {
+		strength = o.Strength
+	}
+	if !o.Sure || strength >= asDeclared && strength <= comesBeyond {
+		return nil
+	}
+	factor := factorOf(o.Uplift, strength)
+	return &factor
+}
+
 // sureBins is how many bins of an event say that it is none of a slow beginning.
 const sureBins = 6
 
@@ -270,7 +284,7 @@ func (c Calendar) Outcomes(history Series) (out []EventOutcome) {
 	if len(c.Seasons) == 0 || declared == nil {
 		return nil
 	}
-	l := c.look(history, 0)
+	l := c.look(history, 1) // what goes on goes on by its last hour
 	for _, e := range c.Events {
 		if !e.From.Before(history.End()) || !history.Start.Before(e.To) || e.Uplift == 1 {
 			continue
@@ -284,7 +298,7 @@ func (c Calendar) Outcomes(history Series) (out []EventOutcome) {
 		if len(strengths) == 0 {
 			continue
 		}
-		o := EventOutcome{Event: e, Bins: len(strengths), Strength: median(strengths), Over: !history.End().Before(e.To)}
+		o := EventOutcome{Event: e, Bins: len(strengths), Strength: median(strengths), Lately: strengths[len(strengths)-1], Over: !history.End().Before(e.To)}
 		o.Measured = factorOf(e.Uplift, o.Strength)
 		o.Sure = o.Bins >= sureBins || o.Over && o.Bins >= eventMinBins
 		out = append(out, o)

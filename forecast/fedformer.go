@@ -256,7 +256,7 @@ func (t *fedformerTrainer) graph(w fedformer.Weights, info ModelInfo, band [][]f
 	if c.Marks > 0 {
 		past, ahead = g.Input(inputHistoryTime, onnx.Float32, 1, c.Input, c.Marks), g.Input(inputForecastTime, onnx.Float32, 1, c.Horizon, c.Marks)
 	}
-	point := g.Relu(fedformer.Scaled(g, c, x, past, ahead, func(name string, shape ...int) *onnx.Tensor {
+	point := g.Relu(fedformer.Inference(g, c, x, past, ahead, func(name string, shape ...int) *onnx.Tensor {
 		if made[name] == nil {
 			made[name] = g.Const(w[name], shape...)
 		}

@@ -163,10 +163,10 @@ func TestOccasions(t *testing.T) {
 	at := time.Date(2026, 11, 27, 12, 0, 0, 0, zone)
 	c := Calendar{Zone: zone, Holidays: holidays.Calendar{Rules: []holidays.Rule{us, {Name: "recess", From: holidays.Date{Month: 12, Day: 24}, To: holidays.Date{Month: 1, Day: 2}}}},
 		Events: []Event{{Name: "sale", From: at.Add(-time.Hour), To: at.Add(time.Hour), Uplift: 3}}}
-	if got := c.Within(at, at.Add(1)); got != "sale counts ×3" {
+	if got := c.Within(at, at.Add(1), nil); got != "sale counts ×3" {
 		t.Errorf("now: %q", got)
 	}
-	got := c.Occasions(at.Add(-24*time.Hour), at.Add(60*24*time.Hour))
+	got := c.Occasions(at.Add(-24*time.Hour), at.Add(60*24*time.Hour), nil)
 	want := []string{"Thanksgiving Day is a holiday", "sale counts ×3", "recess is a holiday", "Martin Luther King Jr. Day is a holiday"}
 	for i, o := range got {
 		if i >= len(want) || o.String() != want[i] {

@@ -14,11 +14,13 @@ const (
 	mapParts  = 2      // stretches of time that are left out in turn
 	mapRidge  = 1e-3   // relative to the features' mean square
 	mapMemory = 4      // a history has at least so many times the lags
+	mapHalves = 3      // times that the lags are halved for the hedge
+	mapApart  = 24     // parts of a season: horizons that it is learnt for are no further apart
 	mapsKept  = 2      // of one forecaster
 )
 
 // linearMap is a linear map of the last bins, each less the last one, onto what follows, less the last one too: NLinear (Zeng et al., "Are Transformers Effective for Time
-// Series Forecasting?", AAAI 2023), by ridge regression in closed form, for each probe. It is of the fourth root of the rates, so that a burst does not count for all the
+// Series Forecasting?", AAAI 2023), by ridge regression in closed form, for each of [mapProbes]. It is of the fourth root of the rates, so that a burst does not count for all the
 // rest. It is an opinion of the [stack], and learnt anew once a season.
 type linearMap struct {
 	lags        int
@@ -27,6 +29,20 @@ type linearMap struct {
 	// coefficients are probes × lags: of the bins from the earliest to the last but one, and the sum of them: without each part of these origins
 	// in turn, and of all of them; nil: there are none.
 	coefficients [mapParts + 1]*mat.Dense
+	// hedges are likewise the means of them and of the coefficients of maps of fewer bins, half as many each time.
+	hedges [mapParts + 1]*mat.Dense
+}
+
+// mapProbes are the horizons that a map is learnt for: the [probes], and more of them where these are so far apart that the season's course between them would be lost.
+func mapProbes(season, steps int) (out []int) {
+	reach := max(1, season/mapApart)
+	for _, h := range probes(nil, steps, season) {
+		for n := len(out); n > 0 && h-out[n-1] > reach; n++ {
+			out = append(out, out[n-1]+reach)
+		}
+		out = append(out, h)
+	}
+	return out
 }
 
 // root is what rates are mapped as.
@@ -69,11 +85,11 @@ func (s *seasonal) linearMapOf(past Series, season, steps int) (m *linearMap, fr
 	from, to := milestones(past, season)
 	past = Series{Start: past.At(from), Step: past.Step, Values: past.Values[from:to]}
 	of := lessonOf{bins: len(past.Values), sum: digest(past), steps: steps}
-	m = s.maps.get(of, mapsKept, func(m *linearMap) { m.learn(past.Values, season, probes(nil, steps)) })
+	m = s.maps.get(of, mapsKept, func(m *linearMap) { m.learn(past.Values, season, mapProbes(season, steps)) })
 	return m, from
 }
 
-// learn learns the map onto the probes.
+// learn learns the map onto horizons in rising order.
 func (m *linearMap) learn(y []float64, season int, probes []int) {
 	n := len(y)
 	m.lags, m.probes = min(mapLags, n/mapMemory), probes
@@ -104,9 +120,9 @@ func (m *linearMap) learn(y []float64, season int, probes []int) {
 		without := newProducts(m.lags, probes)
 		without.plus(whole, 1)
 		without.plus(of[p], -1)
-		m.coefficients[p] = without.solve()
+		m.coefficients[p], m.hedges[p] = without.solve()
 	}
-	m.coefficients[mapParts] = whole.solve()
+	m.coefficients[mapParts], m.hedges[mapParts] = whole.solve()
 }
 
 // part is the part of the map's history that an origin is in, or is next to.
@@ -114,18 +130,33 @@ func (m *linearMap) part(origin int) int {
 	return min(max((origin-m.first)*mapParts/max(m.last+1-m.first, 1), 0), mapParts-1)
 }
 
-// says gives the forecast from an origin at the probes, by the coefficients without a part, or by all (mapParts); NaN: it has none.
-func (m *linearMap) says(out []float64, r *rooted, origin, part int) {
-	if m.coefficients[part] == nil || !r.seen(origin, m.lags) {
+// rowsOf appends where horizons of the map, in rising order, are among its probes. nil has none.
+func (m *linearMap) rowsOf(out, horizons []int) []int {
+	if m == nil {
+		return out
+	}
+	row := 0
+	for _, h := range horizons {
+		for m.probes[row] < h {
+			row++
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+// says gives the forecast from an origin at those of the map's probes that are in rows, by coefficients of its own; NaN: it has none.
+func (m *linearMap) says(out []float64, r *rooted, origin int, by *mat.Dense, rows []int) {
+	if by == nil || !r.seen(origin, m.lags) {
 		for i := range out {
 			out[i] = math.NaN()
 		}
 		return
 	}
 	last, seen := r.z[origin-1], r.z[origin-m.lags:origin-1]
-	c := m.coefficients[part].RawMatrix()
-	for i := range out {
-		row := c.Data[i*c.Stride : i*c.Stride+c.Cols]
+	c := by.RawMatrix()
+	for i, at := range rows {
+		row := c.Data[at*c.Stride : at*c.Stride+c.Cols]
 		v := max(0, last+floats.Dot(row[:len(seen)], seen)-row[len(seen)]*last)
 		out[i] = v * v * v * v
 	}
@@ -190,9 +221,28 @@ func (p *products) add(z []float64, lo, hi int) {
 	}
 }
 
-// solve gives the coefficients of the differences from the last bin, as a [linearMap] has them; nil where there is nothing to tell them by.
-func (p *products) solve() *mat.Dense {
-	l, n := p.lags, p.lags-1
+// solve gives the coefficients of the map of all lags, and the mean of these and of those of shorter ones, down to lags halved mapHalves times; nil where there is nothing to
+// tell them by. The sums of a shorter map are among those of the longer one.
+func (p *products) solve() (all, hedge *mat.Dense) {
+	if all = p.of(p.lags); all == nil {
+		return nil, nil
+	}
+	hedge = mat.DenseCopyOf(all)
+	count := 1.0
+	for lags := p.lags / 2; lags >= max(2, p.lags>>mapHalves); lags /= 2 {
+		if shorter := p.of(lags); shorter != nil {
+			hedge.Add(hedge, shorter)
+			count++
+		}
+	}
+	hedge.Scale(1/count, hedge)
+	return all, hedge
+}
+
+// of gives the coefficients of the differences from the last bin, as a [linearMap] has them, of a map of the last lags bins: those of the bins before are 0. nil where there is
+// nothing to tell them by.
+func (p *products) of(lags int) *mat.Dense {
+	l, n := p.lags, lags-1
 	last := p.gram[:l] // products with the last bin
 	gram, right := mat.NewSymDense(n, nil), mat.NewDense(n, len(p.probes), nil)
 	for i := range n {
@@ -217,10 +267,10 @@ func (p *products) solve() *mat.Dense {
 		sum := 0.0
 		for k := range n {
 			v := b.At(k, i)
-			out.Set(i, n-1-k, v)
+			out.Set(i, l-2-k, v)
 			sum += v
 		}
-		out.Set(i, n, sum)
+		out.Set(i, l-1, sum)
 	}
 	return out
 }

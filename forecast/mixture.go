@@ -8,17 +8,19 @@ import (
 
 // How candidates are weighed; see the note at levelShares.
 const (
-	maxOrigins  = 4096    // past origins at which the candidates are tested, at some horizons: of a quarter of them too few are in a burst,
-	maxFollowed = 256     // and those of them that are followed at every horizon, for the band
-	spanSeasons = 28      // over which these are spread: four weeks, if a season is a day,
-	spanSteps   = 32      // and no fewer than so many times what is forecast: from outcomes that overlap little is learnt, of eight apart mostly chance,
-	spanBins    = 2048    // nor than so many bins: four weeks of hours teach little
-	pastSquares = 2       // weight ∝ (error at past origins)^-4, squared so many times,
-	lastSquares = 1       //        · (error in the last bins)^-2
-	recentShare = 1. / 48 // the last bins: this share of the shortest lag,
-	recentMin   = 6       // but no fewer than these
-	errorFloor  = 1e-6    // errors below this share of the mean rate are equal
-	scaleFloor  = 0.05    // residuals are relative to no less than this share of it
+	maxOrigins   = 4096    // past origins at which the candidates are tested, at some horizons: of a quarter of them too few are in a burst,
+	maxTests     = 98_304  // origins times horizons at which they are tested: where these are many, the origins are fewer, whose outcomes overlap the more
+	seasonProbes = 8       // horizons of a season at which they are tested, at least, from the first season on
+	maxFollowed  = 256     // and those of them that are followed at every horizon, for the band
+	spanSeasons  = 28      // over which these are spread: four weeks, if a season is a day,
+	spanSteps    = 32      // and no fewer than so many times what is forecast: from outcomes that overlap little is learnt, of eight apart mostly chance,
+	spanBins     = 2048    // nor than so many bins: four weeks of hours teach little
+	pastSquares  = 2       // weight ∝ (error at past origins)^-4, squared so many times,
+	lastSquares  = 1       //        · (error in the last bins)^-2
+	recentShare  = 1. / 48 // the last bins: this share of the shortest lag,
+	recentMin    = 6       // but no fewer than these
+	errorFloor   = 1e-6    // errors below this share of the mean rate are equal
+	scaleFloor   = 0.05    // residuals are relative to no less than this share of it
 )
 
 // mixture is a mix of candidates at work: over the trials when a [lesson] is learnt, at one origin when a forecast is
@@ -81,10 +83,10 @@ func study(y []float64, cands []candidate, steps, origins int) *mixture {
 	if m.unit <= 0 {
 		m.unit = 1
 	}
-	m.probes = probes(m.probes[:0], steps)
+	m.probes = probes(m.probes[:0], steps, cands[0].lag)
 	lo, hi := m.span()
 	m.divide(lo)
-	count := min(hi-lo+1, origins)
+	count := min(hi-lo+1, origins, max(maxFollowed, maxTests/len(m.probes)))
 	m.trials = grown(m.trials, count)
 	m.room.ratios, m.room.recent = grown(m.room.ratios, count*m.count), grown(m.room.recent, count*len(cands))
 	for k := range count {
@@ -227,10 +229,16 @@ func (m *mixture) missed(room []float64, c, o, bins int) (errors []float64, sum 
 }
 
 // probes appends the horizons that stand for all of them: neighbours are about as hard to
-// foresee as each other, the more so the further away.
-func probes(out []int, steps int) []int {
-	for h, apart := 0, 1; h < steps-1; h += apart {
+// foresee as each other, the more so the further away. From a season on they
+// leave out no more than a few bins of it at a time: what the last bins are worth a whole number of seasons on is not what they are worth half a season before that. A season
+// of 0: there is none.
+func probes(out []int, steps, season int) []int {
+	most := steps
+	for h, apart := 0, 1; h < steps-1; h += min(apart, most) {
 		out = append(out, h)
+		if season > 0 && h+1 >= season {
+			most = max(1, season/seasonProbes)
+		}
 		if h+1 >= 4*apart {
 			apart *= 2
 		}

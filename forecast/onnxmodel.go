@@ -34,6 +34,9 @@ type ONNXOptions struct {
 	// Progress, where set, is told, by the goroutine of a Forecast, at how many of so many moments of the past the model has been tried: the first forecast of a
 	// large file takes seconds for it, those that follow add a moment now and then.
 	Progress func(done, total int)
+	// Later has ONNX Runtime take in the model when it is first asked for a forecast, by the goroutine that asks: a file of tens of megabytes takes seconds. What can be known of the
+	// file before is an error at once, and that ONNX Runtime refuses it one of each Forecast.
+	Later bool
 }
 
 // ONNXModel is a [Forecaster] that runs a model file. It holds memory outside
@@ -46,7 +49,10 @@ type ONNXModel struct {
 	limit       time.Duration
 	closing     atomic.Bool
 
-	mu      sync.Mutex // guards the slices bound to session
+	begun atomic.Pointer[onnx.Session] // session, for who does not hold mu
+
+	mu      sync.Mutex   // guards what follows
+	unread  func() error // makes the session; nil: it is made
 	session *onnx.Session
 	history []float32
 	output  []float32
@@ -79,10 +85,33 @@ func NewONNX(path string, model []byte, o ONNXOptions) (*ONNXModel, error) {
 	}
 	m := &ONNXModel{path: path, info: info, calibration: &calibration{input: info.Input, trained: info.TrainedUntil, season: info.season(), lends: info.season(), replays: replaysOf(len(model)), progress: o.Progress}}
 	m.limit = cmp.Or(o.Limit, defaultLimit)
-	if err := m.start(model, o); err != nil {
+	rt, err := onnx.Open(o.Runtime)
+	if err == nil {
+		m.unread = func() error { return m.start(rt, model, o) }
+		if !o.Later {
+			err = m.begin()
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
 	}
 	return m, nil
+}
+
+// begin makes the session, where there is none yet. The caller holds mu, or nobody else has the model.
+func (m *ONNXModel) begin() error {
+	switch {
+	case m.unread == nil:
+		return nil
+	case m.closing.Load():
+		return errClosed
+	}
+	if err := m.unread(); err != nil {
+		return err
+	}
+	m.unread = nil
+	m.begun.Store(m.session)
+	return nil
 }
 
 // replaysOf is at how many past origins a model of so many bytes is run: what takes long to run is run less often.
@@ -96,11 +125,7 @@ func replaysOf(bytes int) int {
 }
 
 // start makes the session and looks up its slices.
-func (m *ONNXModel) start(model []byte, o ONNXOptions) error {
-	rt, err := onnx.Open(o.Runtime)
-	if err != nil {
-		return err
-	}
+func (m *ONNXModel) start(rt *onnx.Runtime, model []byte, o ONNXOptions) error {
 	described, err := onnx.Load(model)
 	if err != nil {
 		return err
@@ -144,9 +169,14 @@ func (m *ONNXModel) TrainedUntil() time.Time { return m.info.TrainedUntil }
 // nothing.
 func (m *ONNXModel) Close() error {
 	m.closing.Store(true)
-	m.session.Interrupt()
+	if s := m.begun.Load(); s != nil {
+		s.Interrupt()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.session == nil {
+		return nil
+	}
 	return m.session.Close()
 }
 
@@ -169,6 +199,9 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.begin(); err != nil {
+		return Forecast{}, fmt.Errorf("%s: open forecast model %s: %w", who, m.path, err)
+	}
 	history = history.mended(m.info.season())
 	rows, err := m.run(history, steps)
 	if err != nil {
@@ -203,6 +236,9 @@ func (m *ONNXModel) Try() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.begin(); err != nil {
+		return err
+	}
 	_, err := m.run(s, m.info.Horizon)
 	return err
 }

@@ -56,6 +56,19 @@ func TestModelThatTakesLong(t *testing.T) {
 		t.Errorf("%v; the same %v; it told %d of %d", err, reflect.DeepEqual(got, want), last, total)
 	}
 
+	// One that is taken in later says the same, and may be closed before it is.
+	later := open(forecast.ONNXOptions{Later: true})
+	if got, err := later.Forecast(s, 60); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("taken in later: %v; the same %v", err, reflect.DeepEqual(got, want))
+	}
+	later = open(forecast.ONNXOptions{Later: true})
+	if err := later.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := later.Forecast(s, 60); err == nil {
+		t.Error("it forecasts after it was closed")
+	}
+
 	// One that is closed in the midst of it has no forecast.
 	m = open(forecast.ONNXOptions{Progress: func(done, _ int) {
 		if done == 5 {

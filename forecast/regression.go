@@ -9,9 +9,9 @@ import (
 
 // How all opinions are joined; see [regression].
 const (
-	regressed       = opinions - missedOn // regressors
-	regressionRidge = 0.003               // relative to their mean square
-	regressionParts = 5                   // stretches of time that are left out in turn
+	regressed       = hedged - missedOn // regressors
+	regressionRidge = 0.003             // relative to their mean square
+	regressionParts = 5                 // stretches of time that are left out in turn
 )
 
 // regression joins all opinions of a [stack]: at each probe it is the b with the least Σ |actual − mix − Σ b·(opinion − mix)| at the past origins,

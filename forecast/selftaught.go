@@ -18,7 +18,8 @@ type selfTaughtLesson struct {
 }
 
 // NewSelfTaught returns an NLinear (see [TrainWindow]) of the last 336 bins, or a quarter of the history where that is less, that learns by itself: anew once a season,
-// from the bins up to the last milestone, so that a forecast depends on nothing but its history.
+// from the bins up to the last milestone, so that a forecast depends on nothing but its history. From fewer than four seasons it learns nothing: what it saw would be
+// shorter than a season, or its examples too few for so many weights.
 func NewSelfTaught(season time.Duration) Forecaster { return &selfTaught{season: season} }
 
 // NewSeasonalEnsemble returns the mean ([NewEnsemble]) of [NewSeasonal] and of [NewSelfTaught], of the shortest season. Where the history is too short for the latter
@@ -57,6 +58,9 @@ func (s *selfTaught) Forecast(history Series, steps int) (Forecast, error) {
 	past := Series{Start: history.At(from), Step: history.Step, Values: history.Values[from:to]}
 	of := lessonOf{bins: len(past.Values), sum: digest(past), steps: steps}
 	t := s.taught.get(of, mapsKept, func(t *selfTaughtLesson) {
+		if t.err = enoughSeasons(len(past.Values), season); t.err != nil {
+			return
+		}
 		input := min(windowLeast, len(past.Values)/mapMemory)
 		t.window, t.err = trainWindow(past, WindowOptions{Kind: NLinear, Input: max(input, 2), Horizon: steps, Season: s.season})
 	})
@@ -64,4 +68,12 @@ func (s *selfTaught) Forecast(history Series, steps int) (Forecast, error) {
 		return Forecast{}, fmt.Errorf("%s has learnt nothing yet: %w", s.Name(), t.err)
 	}
 	return t.window.Forecast(history, steps)
+}
+
+// enoughSeasons says whether a history of so many bins is long enough for a map that teaches itself.
+func enoughSeasons(bins, season int) error {
+	if least := mapMemory * season; bins < least {
+		return fmt.Errorf("%d bins were there at the last milestone, and it learns from %d or more: %d seasons of %d", bins, least, mapMemory, season)
+	}
+	return nil
 }

@@ -154,7 +154,7 @@ func TestRegressionJoinsOpinions(t *testing.T) {
 // The probes are every horizon at first and then further and further apart, the last one among them.
 func TestProbes(t *testing.T) {
 	for steps := 1; steps < 2000; steps++ {
-		got := probes(nil, steps)
+		got := probes(nil, steps, 0)
 		for i, h := range got {
 			if i == 0 && h != 0 || i > 0 && (h <= got[i-1] || h-got[i-1] > max(1, got[i-1]/2+1)) {
 				t.Fatalf("of %d horizons %v are looked at", steps, got)
@@ -162,6 +162,25 @@ func TestProbes(t *testing.T) {
 		}
 		if got[len(got)-1] != steps-1 || len(got) > 40 {
 			t.Fatalf("of %d horizons %v are looked at", steps, got)
+		}
+	}
+}
+
+// A season changes nothing about the probes within it, and from its end on there are several in each: what lies a whole number of seasons on stands for none of the rest.
+func TestProbesOfSeveralSeasons(t *testing.T) {
+	for _, c := range []struct{ season, steps int }{{1440, 120}, {288, 288}, {48, 48}, {24, 96}, {24, 720}, {96, 720}, {5, 40}} {
+		got, plain := probes(nil, c.steps, c.season), probes(nil, c.steps, 0)
+		for i, h := range got {
+			switch {
+			case i == 0:
+			case got[i-1] < c.season-1 && h != plain[i]:
+				t.Errorf("season %d, %d bins: %d is looked at, want %d", c.season, c.steps, h, plain[i])
+			case got[i-1] >= c.season-1 && h-got[i-1] > max(1, c.season/8):
+				t.Errorf("season %d, %d bins: %d follows %d, want one that is at most %d on", c.season, c.steps, h, got[i-1], max(1, c.season/8))
+			}
+		}
+		if got[len(got)-1] != c.steps-1 {
+			t.Errorf("season %d, %d bins: the last one is %d", c.season, c.steps, got[len(got)-1])
 		}
 	}
 }

@@ -72,6 +72,8 @@ type TrainReport struct {
 	Naive    Errors    // ŷ(t+h) = y(t+h−season), the shortest season
 	Seasonal Errors    // NewSeasonal, seeing at each origin what lies before it
 	Against  Errors    // the options' Against, likewise; without one of no bins
+	// The model's leads over Seasonal and Against.
+	OverSeasonal, OverAgainst Lead
 
 	// Of the linear model.
 	Lags     []int   // bins
@@ -91,9 +93,12 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 	r.From = history.At(holdout[0])
 	var model, naive, seasonal, other tally
 	var ours, repeats tried
+	var overSeasonal, overOther duel
 	rival := NewSeasonal(durations(seasons, history.Step))
+	steps := 0
 	for _, o := range holdout {
 		said := predict(o)
+		steps = len(said)
 		past := history.Until(history.At(o))
 		fc, err := rival.Forecast(past, len(said))
 		var theirs Forecast
@@ -106,20 +111,38 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 			again[h] = filled[o+h-(h/seasons[0]+1)*seasons[0]]
 		}
 		mine, naives := ours.band(past, said), repeats.band(past, again)
+		overSeasonal.begin()
+		overOther.begin()
 		for h := range said {
 			a := history.Values[o+h]
 			model.add(a, mine(h))
 			naive.add(a, naives(h))
 			if err == nil {
 				seasonal.add(a, fc.bin(h))
+				overSeasonal.add(a, said[h], fc.Mean[h])
 			}
 			if failed == nil {
 				other.add(a, theirs.bin(h))
+				overOther.add(a, said[h], theirs.Mean[h])
 			}
 		}
 	}
 	r.Holdout = len(holdout)
+	overlap := overlapping(holdout, steps)
+	r.OverSeasonal, r.OverAgainst = overSeasonal.lead(overlap), overOther.lead(overlap)
 	r.Model, r.Naive, r.Seasonal, r.Against = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN()), other.errors(math.NaN())
+}
+
+// overlapping is how many origins after one are within its steps bins, at most.
+func overlapping(origins []int, steps int) (most int) {
+	to := 0
+	for i, o := range origins {
+		for to < len(origins) && origins[to] < o+steps {
+			to++
+		}
+		most = max(most, to-i-1)
+	}
+	return most
 }
 
 // tried are forecasts at past origins, in order of time.

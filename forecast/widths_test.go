@@ -55,7 +55,7 @@ func TestWidthsFollowTheErrors(t *testing.T) {
 				}
 				return 0.1 * c.last
 			})
-			m := &mixture{steps: steps, probes: probes(nil, steps)}
+			m := &mixture{steps: steps, probes: probes(nil, steps, 0)}
 			before := outside(r, rng, 0.1*c.last)
 			r.widen(m.probes, r.widths(unrest, m.probes))
 			after := outside(r, rng, 0.1*c.last)
@@ -74,7 +74,7 @@ func TestWidthsFollowTheErrors(t *testing.T) {
 func TestWidthsOfFewForecasts(t *testing.T) {
 	for n := range widthFirst {
 		r, unrest := followed(rand.New(rand.NewPCG(1, 1)), n, 4, func(int) float64 { return 0.1 })
-		for _, w := range r.widths(unrest, probes(nil, 4)) {
+		for _, w := range r.widths(unrest, probes(nil, 4, 0)) {
 			if w != 1 {
 				t.Fatalf("after %d forecasts errors are multiplied by %v", n, w)
 			}

@@ -35,6 +35,7 @@ func forecastCommand(a *app) *cobra.Command {
 type historyFlags struct {
 	jobFlags
 	trace             string
+	counter           counterFlag
 	interval, horizon span
 	season            []string
 	history           span
@@ -46,6 +47,7 @@ type historyFlags struct {
 func (f *historyFlags) register(c *cobra.Command) {
 	f.jobFlags.register(c)
 	c.Flags().StringVar(&f.trace, "trace", "", "`FILE` of lines \"timestamp,rate\" instead of a job's topic, .gz allowed, or kafka://BROKER[,BROKER]/TOPIC")
+	f.counter.register(c.Flags(), "-trace")
 	c.Flags().Var(&f.interval, "interval", "length of a bin (default: the job's; of a file its own; of kafka:// 1m)")
 	c.Flags().StringSliceVar(&f.season, "season", nil, "`DURATIONS` after which traffic repeats, such as 24h,7d (default: the job's; for a trace 24h,7d)")
 	c.Flags().Var(&f.history, "history", "how much past to read (default: the job's; of a file all; of kafka:// 28d)")
@@ -94,6 +96,8 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 	var p past
 	var err error
 	switch {
+	case f.counter.given && !traceFile(f.trace):
+		return p, f.counter.useless()
 	case f.trace != "" && len(args) > 0:
 		return p, usagef("a job and -trace are two histories: give one of them")
 	case f.trace != "":
@@ -182,7 +186,7 @@ func (a *app) tracePast(ctx context.Context, f historyFlags) (past, error) {
 		p.steps = max(1, int(30*time.Minute/step))
 		return p, err
 	}
-	c, notes, err := stream.ReadCurve(ctx, f.trace)
+	c, notes, err := stream.ReadCurve(ctx, f.trace, f.counter.values())
 	if err != nil {
 		return p, err
 	}

@@ -110,6 +110,7 @@ type evalRow struct {
 	File       string   `json:"file,omitempty"` // of a model
 	HorizonMin float64  `json:"horizon_min"`
 	Bins       int      `json:"bins"`
+	Moments    int      `json:"moments"` // behind the figures: those after which this bin was measured
 	MAE        *float64 `json:"mae"`
 	RMSE       *float64 `json:"rmse"`
 	WAPE       *float64 `json:"wape"`
@@ -137,6 +138,8 @@ type evaluation struct {
 	Moments int  `json:"moments"`
 	Planned int  `json:"moments_planned"`
 	Partial bool `json:"partial,omitempty"`
+	// Warning says that figures are of so few moments that they say little; "": they are not.
+	Warning string `json:"warning,omitempty"`
 	// Events are those of the job file that the history has, in words.
 	Events string     `json:"events,omitempty"`
 	Notes  []evalNote `json:"notes,omitempty"`
@@ -205,12 +208,16 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 		return failed
 	}
 	slices.SortStableFunc(e.Rows, func(x, y evalRow) int { return cmp.Compare(x.HorizonMin, y.HorizonMin) })
+	e.Warning = fewWords(e)
 	if f.out != "" && !e.Partial {
 		if err := a.evalPage(ctx, contenders, p, first, lead, e, f); err != nil {
 			return err
 		}
 	}
 	if a.asJSON {
+		if e.Warning != "" {
+			a.advise("warning: %s\n", e.Warning)
+		}
 		err = json.NewEncoder(a.out).Encode(e)
 	} else {
 		err = writeEvaluation(a.out, e)
@@ -302,8 +309,32 @@ func horizonWords(minutes float64) string {
 	return job.FormatDuration(time.Duration(minutes * float64(time.Minute)).Round(time.Second))
 }
 
-// coverage is the share of bins within the band of 90 %, and how sure that is.
-func coverage(r evalRow) string {
+// fewMoments is of fewer than how many a band of 90 % that holds all of them is no surprise, be it too narrow or too wide: 0.9^28 = 5.2 %.
+const fewMoments = 29
+
+// fewWords say of rows what so few moments are worth, and what helps; "": there are enough behind each.
+func fewWords(e evaluation) string {
+	var of []string
+	for i, r := range e.Rows { // in order of their horizons, at which all have the same
+		if r.Moments < fewMoments && (i == 0 || r.HorizonMin != e.Rows[i-1].HorizonMin) {
+			of = append(of, fmt.Sprintf("%s %s ahead", job.Count(r.Moments, "moment"), horizonWords(r.HorizonMin)))
+		}
+	}
+	if len(of) == 0 {
+		return ""
+	}
+	help := "give -origins more"
+	if e.Planned >= fewMoments {
+		help = "take a shorter -horizon"
+	}
+	return fmt.Sprintf("of so few moments errors are chance, and coverage says nothing: %s. A band of 90 %% is told from another by %d or more, best by hundreds: %s, or measure on a longer history", strings.Join(of, ", "), fewMoments, help)
+}
+
+// In90 is the share of bins within the band of 90 %, for people, and how sure that is.
+func (r evalRow) In90() string {
+	if r.Coverage90 != nil && r.Moments < fewMoments {
+		return fmt.Sprintf("%s of %d", percent(r.Coverage90), r.Moments)
+	}
 	if r.Coverage90 == nil || r.Coverage90SD == nil {
 		return percent(r.Coverage90)
 	}
@@ -313,13 +344,13 @@ func coverage(r evalRow) string {
 func writeEvaluation(w io.Writer, e evaluation) error {
 	least := leastPinball(e)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "AHEAD\tFORECASTER\tWAPE\tMASE\tMAE\tRMSE\tPINBALL\tIN 90 %")
+	fmt.Fprintln(t, "AHEAD\tFORECASTER\tWAPE\tMASE\tMAE\tRMSE\tPINBALL\tIN 90 %\tMOMENTS")
 	for _, r := range e.Rows {
 		best := ""
 		if r.Pinball != nil && *r.Pinball == least[r.HorizonMin] {
 			best = " *"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, coverage(r))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\t%d\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, r.In90(), r.Moments)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -329,6 +360,9 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 	}
 	width, _ := terminal(w)
 	fmt.Fprint(w, folded("* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %. ± is two standard deviations, by block bootstrap over seasons.\n", width))
+	if e.Warning != "" {
+		fmt.Fprint(w, folded("WARNING: "+e.Warning+"\n", width))
+	}
 	if e.Holidays != "" {
 		fmt.Fprintf(w, "holidays measured: %s. The forecaster without them reads and forecasts each day as any.\n", e.Holidays)
 	}

@@ -58,10 +58,34 @@ func TestForecastEval(t *testing.T) {
 	if r := s.run("forecast", "eval", "-trace", trace, "-model", "nope.onnx"); r.code != exitFailed || strings.Contains(r.err, "measuring on") {
 		t.Errorf("a model that is not there: exit code %d: %s", r.code, r.err)
 	}
+	// Of so few moments the figures say little: that is told, and of how many each row is.
+	few := s.run("forecast", "eval", "-trace", trace, "-origins", "3", "-horizon", "1h", "-json")
+	e = evaluation{}
+	if err := json.Unmarshal([]byte(few.out), &e); err != nil || !strings.Contains(e.Warning, "coverage says nothing: 3 moments 1h ahead") || !strings.Contains(e.Warning, "-origins") || len(e.Rows) == 0 || e.Rows[0].Moments != 3 {
+		t.Errorf("of few moments: %v, %q, %+v", err, e.Warning, e.Rows)
+	}
+	if !strings.Contains(strings.Join(strings.Fields(few.err), " "), "warning: of so few moments errors are chance") {
+		t.Errorf("of few moments it warns %q", few.err)
+	}
+	var table strings.Builder
+	if err := writeEvaluation(&table, e); err != nil || !strings.Contains(table.String(), " MOMENTS\n") || !strings.Contains(table.String(), " % of 3  3\n") || strings.Contains(table.String(), "±0.0") ||
+		!strings.Contains(strings.Join(strings.Fields(table.String()), " "), "WARNING: of so few moments") {
+		t.Errorf("of few moments: %v\n%s", err, table.String())
+	}
+	many := evaluation{Planned: 300, Rows: []evalRow{{HorizonMin: 5, Moments: 300}, {HorizonMin: 60, Moments: 300}}}
+	if text := fewWords(many); text != "" {
+		t.Errorf("of 300 moments it warns: %s", text)
+	}
+	if many.Rows[1].Moments = 28; !strings.Contains(fewWords(many), "nothing: 28 moments 1h ahead.") || !strings.Contains(fewWords(many), "take a shorter -horizon") {
+		t.Errorf("of 28 moments at the longest horizon it says %q", fewWords(many))
+	}
 	// What cannot learn from a short history is left out, and that is said.
 	text := s.must("forecast", "eval", "-trace", trace, "-history", "3d", "-horizon", "1h", "-season", "24h").out
 	if !strings.Contains(text, "nlinear: left out: train nlinear: history is too short") || strings.Contains(text, "1h  nlinear") {
 		t.Errorf("of three days:\n%s", text)
+	}
+	if !strings.Contains(text, "without nlinear, which gave no forecast") { // of less than four seasons the ensemble is seasonal alone
+		t.Errorf("of three days nothing is said of the ensemble:\n%s", text)
 	}
 }
 
@@ -192,7 +216,7 @@ func TestForecastEvalPage(t *testing.T) {
 	if len(p.Errors) != 6 || len(p.Courses) != 6 || strings.Join(p.Horizons, " ") != "30m 1h" || len(p.Errors[0].WAPE) != 2 {
 		t.Fatalf("errors of %d and courses of %d forecasters at %v", len(p.Errors), len(p.Courses), p.Horizons)
 	}
-	curve, _, err := stream.ReadCurve(t.Context(), trace)
+	curve, _, err := stream.ReadCurve(t.Context(), trace, stream.RatesOnly)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,11 @@ func (a *app) feasts(f historyFlags) (c holidays.Calendar, err error) {
 	if c.Except = f.except; len(c.Except) > 0 && len(c.Rules) == 0 {
 		return c, usagef("-holidays-except leaves out of -holidays: give both")
 	}
+	for _, name := range c.Except {
+		if names, known := job.HolidayNames(c.Rules, name); !known {
+			return c, usagef("-holidays-except %q: %sthe holidays of -holidays are %s", name, job.DidYouMean(name, names), strings.Join(names, ", "))
+		}
+	}
 	return c, nil
 }
 
@@ -59,14 +64,25 @@ func (p past) withHeedless(contenders []contender, first, threads int) []contend
 	return append(contenders, c)
 }
 
-// feastsFrom are the holidays in the bins from first on.
+// feastsFrom are the holidays in the bins from first on of which something was measured.
 func (p past) feastsFrom(first int) (out []forecast.Occasion) {
-	for _, o := range p.calendar().Occasions(p.series.At(first), p.series.End()) {
-		if o.Holiday {
+	for _, o := range p.calendar().Occasions(p.series.At(first), p.series.End(), nil) {
+		if o.Holiday && p.measured(o, first) {
 			out = append(out, o)
 		}
 	}
 	return out
+}
+
+// measured says whether a rate is known of any bin of an occasion, from bin first on.
+func (p past) measured(o forecast.Occasion, first int) bool {
+	from, to := p.binsOf(o, first)
+	return from < to && forecast.Series{Values: p.series.Values[from:to]}.Known() > 0
+}
+
+// binsOf are those of an occasion, from bin first on.
+func (p past) binsOf(o forecast.Occasion, first int) (from, to int) {
+	return max(first, p.series.Bin(o.From)), min(len(p.series.Values), p.series.Bin(o.To.Add(p.series.Step-1)))
 }
 
 // evalHoliday is what one forecaster was off by on holidays.
@@ -82,7 +98,7 @@ func onHolidays(all []*recorded, p past, first int, horizons []int) (out []evalH
 	feasts := p.feastsFrom(first)
 	on := map[int]bool{}
 	for _, o := range feasts {
-		for i := max(first, p.series.Bin(o.From)); i < min(len(p.series.Values), p.series.Bin(o.To)); i++ {
+		for i, to := p.binsOf(o, first); i < to; i++ {
 			on[i] = true
 		}
 	}
@@ -135,9 +151,16 @@ func feastNames(feasts []forecast.Occasion) string {
 	return strings.Join(names, ", ")
 }
 
-// events are those that the history has, for people.
+// events are those of which the history has something measured, for people, as they came.
 func (p past) events() string {
 	c := p.calendar()
+	outcomes := c.Outcomes(p.series)
 	c.Holidays = holidays.Calendar{}
-	return c.Within(p.series.Start, p.series.End())
+	var names []string
+	for _, o := range c.Occasions(p.series.Start, p.series.End(), outcomes) {
+		if p.measured(o, 0) {
+			names = append(names, o.String())
+		}
+	}
+	return strings.Join(names, ", ")
 }

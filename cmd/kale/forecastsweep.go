@@ -112,8 +112,17 @@ type recorded struct {
 	// every has those, too, that are left out because another has no answer at that moment.
 	every map[int]forecast.Forecast
 	asks  int
-	why   error         // the first failure
-	took  time.Duration // to forecast, of all threads together
+	why   error          // the first failure
+	notes map[string]int // what forecasts say of themselves, and how many of them do
+	took  time.Duration  // to forecast, of all threads together
+}
+
+// alone is which members an ensemble's forecast was without, by its note; "": none.
+func alone(note string) string {
+	if without, _, ok := strings.Cut(note, ":"); ok && strings.HasPrefix(without, "without ") {
+		return without + ", which gave no forecast"
+	}
+	return ""
 }
 
 func (r *recorded) Name() string { return r.name }
@@ -158,7 +167,7 @@ func (a *app) record(ctx context.Context, contenders []contender, q asking) (all
 		answers[i] = row
 	})
 	for k, c := range contenders {
-		r := &recorded{contender: c, made: map[int]forecast.Forecast{}}
+		r := &recorded{contender: c, made: map[int]forecast.Forecast{}, notes: map[string]int{}}
 		for i, row := range answers {
 			if row == nil {
 				continue
@@ -167,6 +176,9 @@ func (a *app) record(ctx context.Context, contenders []contender, q asking) (all
 			r.took += row[k].took
 			if row[k].err == nil {
 				r.made[q.origins[i]] = row[k].f
+				if short := alone(row[k].f.Note); short != "" {
+					r.notes[short]++
+				}
 			} else if r.why == nil {
 				r.why = row[k].err
 			}
@@ -251,6 +263,9 @@ func (e *evaluation) together(asked []*recorded) (all []*recorded, err error) {
 			continue
 		}
 		all = append(all, r)
+		for _, note := range slices.Sorted(maps.Keys(r.notes)) {
+			e.note(r.name, "at %d of %d moments %s", r.notes[note], len(r.made), note)
+		}
 		if failed := r.asks - len(r.made); failed > 0 {
 			e.note(r.name, "no answer at %d of %d moments, at which none is measured: %v", failed, r.asks, r.why)
 		}
@@ -322,7 +337,7 @@ func (e *evaluation) score(r *recorded, p past, horizons []int, o forecast.Backt
 	for _, h := range reached {
 		m := b.PerHorizon[h-1]
 		e.Rows = append(e.Rows, evalRow{
-			Model: r.name, File: r.file, HorizonMin: (time.Duration(h) * p.series.Step).Minutes(), Bins: m.Bins, MAE: figure(m.MAE), RMSE: figure(m.RMSE), WAPE: figure(m.WAPE),
+			Model: r.name, File: r.file, HorizonMin: (time.Duration(h) * p.series.Step).Minutes(), Bins: m.Bins, Moments: m.Bins, MAE: figure(m.MAE), RMSE: figure(m.RMSE), WAPE: figure(m.WAPE),
 			MASE: figure(m.MASE), Pinball: figure(m.Pinball), Coverage80: figure(m.Coverage), Coverage90: figure(m.Coverage90), Coverage90SD: figure(m.Coverage90SD),
 		})
 	}

@@ -14,7 +14,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/spf13/cobra"
+	"github.com/zclconf/go-cty/cty"
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
@@ -48,7 +51,7 @@ epoch it is kept in MODEL.onnx.part, from which -resume goes on when it was ende
 
 A job file is checked as a whole, as kale run checks it: one whose autoscale.tau is longer than its forecast.horizon, for instance, is refused here too. -trace needs none.
 
-A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better. As it does, -against
+A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better by more than chance. As it does, -against
 measures another model, such as the one in use, beside the new one: on what neither has seen.`,
 		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx\n  kale forecast train -trace rates.csv.gz -interval 15m -model fedformer -o rates.onnx",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
@@ -109,9 +112,18 @@ type measured struct {
 	MAPE       *float64 `json:"mape"`
 	MAE        *float64 `json:"mae"`
 	Bias       *float64 `json:"bias"`
-	Coverage   *float64 `json:"coverage_80"`
+	Coverage   *float64 `json:"coverage80"`
 	Coverage90 *float64 `json:"coverage90"`
 	Origins    int      `json:"origins"`
+	// Lead is by how much the trained model's error is less over the same bins, and LeadSE the standard error of that.
+	Lead   *float64 `json:"lead,omitempty"`
+	LeadSE *float64 `json:"lead_se,omitempty"`
+}
+
+// led is a row with the trained model's lead over it.
+func (m measured) led(l forecast.Lead) measured {
+	m.Lead, m.LeadSE = figure(l.By), figure(l.SE)
+	return m
 }
 
 func measure(name string, origins int, e forecast.Errors) measured {
@@ -198,9 +210,9 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if f.model == forecast.FEDformer {
 		_ = os.Remove(f.out + partSuffix) // what it was for is done
 	}
-	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal), measure("naive", r.Holdout, r.Naive)}
+	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal).led(r.OverSeasonal), measure("naive", r.Holdout, r.Naive)}
 	if f.against != "" {
-		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against))
+		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against).led(r.OverAgainst))
 	}
 	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, r.Naive.WAPE, p.gate())
 	if err != nil {
@@ -239,10 +251,47 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		fmt.Fprintf(a.err, "%s: forecast { model = %q } in the job file\n", use, fromFile(args, f.out))
 		return nil
 	}
-	horizon, sees := time.Duration(r.Info.Horizon)*r.Info.Step, time.Duration(r.Info.Input)*r.Info.Step
-	fmt.Fprintf(a.err, "%s, in the job file:\n  forecast {\n    model    = %q\n    interval = %q\n    horizon  = %q # or less\n    history  = %q # or more\n  }\n", use, fromFile(args, f.out),
-		job.FormatDuration(r.Info.Step), job.FormatDuration(horizon), job.FormatDuration(sees))
+	fmt.Fprintf(a.err, "%s, in the job file:\n%s", use, forecastBlock(f, p, r.Info, fromFile(args, f.out)))
 	return nil
+}
+
+// forecastBlock is the block of a job file that uses a model as it was trained on a trace: with its bins and seasons, and the zone and the holidays that it knew.
+func forecastBlock(f trainFlags, p past, info forecast.ModelInfo, path string) string {
+	list := func(texts []string) hclwrite.Tokens {
+		values := make([]cty.Value, len(texts))
+		for i, text := range texts {
+			values[i] = cty.StringVal(text)
+		}
+		return hclwrite.TokensForValue(cty.TupleVal(values))
+	}
+	text := func(t string) hclwrite.Tokens { return hclwrite.TokensForValue(cty.StringVal(t)) }
+	span := func(bins int, comment string) hclwrite.Tokens {
+		t := text(job.FormatDuration(time.Duration(bins) * info.Step))
+		return append(t, &hclwrite.Token{Type: hclsyntax.TokenComment, Bytes: []byte(" # or " + comment)})
+	}
+	file := hclwrite.NewEmptyFile()
+	b := file.Body().AppendNewBlock("forecast", nil).Body()
+	b.SetAttributeRaw("model", text(path))
+	b.SetAttributeRaw("interval", text(job.FormatDuration(info.Step)))
+	b.SetAttributeRaw("horizon", span(info.Horizon, "less"))
+	b.SetAttributeRaw("history", span(info.Input, "more"))
+	var seasons []string
+	for _, s := range p.seasons {
+		seasons = append(seasons, job.FormatDuration(s))
+	}
+	if len(seasons) > 0 {
+		b.SetAttributeRaw("season", list(seasons))
+	}
+	if f.timezone != "" {
+		b.SetAttributeRaw("timezone", text(f.timezone))
+	}
+	if len(f.holidays) > 0 {
+		b.SetAttributeRaw("holidays", list(f.holidays))
+	}
+	if len(f.except) > 0 {
+		b.SetAttributeRaw("holidays_except", list(f.except))
+	}
+	return "  " + strings.ReplaceAll(strings.TrimSpace(string(hclwrite.Format(file.Bytes()))), "\n", "\n  ") + "\n"
 }
 
 // unseenSeason says of a linear map of less than a season what it cannot see; "": it sees one, or is none. fedformer and sparsetsf refuse such an input.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -120,6 +121,23 @@ func TestTrainRefusesAndCompares(t *testing.T) {
 		v, err := compareTrained(e, e, 1, forecast.GateOptions{})
 		if err != nil || !strings.HasPrefix(v.says, "The model and seasonal are equal: ") || *v.worse {
 			t.Errorf("both at %v: %v, %+v", e, err, v)
+		}
+	}
+}
+
+// The block for the job file has all that the model was trained with; a holiday that there is not is no exception.
+func TestTrainTellsTheWholeBlock(t *testing.T) {
+	t.Parallel()
+	s, trace, model := newShell(t).asShipped(), traceAt(t), filepath.Join(t.TempDir(), "m.onnx")
+	args := []string{"forecast", "train", "-trace", trace, "-horizon", "1h", "-season", "24h", "-timezone", "America/New_York", "-holidays", "us,12-24", "-o", model, "-holidays-except"}
+	if r := s.run(append(args, "Colombus Day")...); r.code != exitUsage || !strings.Contains(r.err, `-holidays-except "Colombus Day": Did you mean "Columbus Day"?`) {
+		t.Errorf("an exception from nothing: exit code %d, %s", r.code, r.err)
+	}
+	told := s.must(append(args, "Columbus Day")...).err
+	for _, line := range []string{"season ", "timezone ", "holidays ", "holidays_except "} {
+		want := map[string]string{"season ": `["24h"]`, "timezone ": `"America/New_York"`, "holidays ": `["us", "12-24"]`, "holidays_except ": `["Columbus Day"]`}[line]
+		if !regexp.MustCompile(`(?m)^    ` + line + ` *= ` + regexp.QuoteMeta(want) + `$`).MatchString(told) {
+			t.Errorf("it does not say that %sis %s:\n%s", line, want, told)
 		}
 	}
 }

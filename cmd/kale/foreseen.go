@@ -64,11 +64,11 @@ type foreseen struct {
 // pastSpan is how far back a plan looks at what came of forecasts, as kale forecast show does.
 const pastSpan = 24 * time.Hour
 
-func newForeseen(l *loaded, now time.Time, f plan.Forecast, past []hindsight.Lead) *foreseen {
+func newForeseen(events []forecast.Occasion, f plan.Forecast, past []hindsight.Lead) *foreseen {
 	if f.Source == "" && f.Reason == "" {
 		return nil
 	}
-	out := &foreseen{Source: f.Source, Trusted: f.Trusted, Reason: f.Reason, Calibrated: f.Calibrated, Outcomes: f.Outcomes, Events: core.Occasions(l.Job, now)}
+	out := &foreseen{Source: f.Source, Trusted: f.Trusted, Reason: f.Reason, Calibrated: f.Calibrated, Outcomes: f.Outcomes, Events: events}
 	for _, lead := range past {
 		if lead.Bins > 0 {
 			out.Past = append(out.Past, lead)

@@ -243,7 +243,7 @@ func newPlanned(l *loaded, topic job.TopicInfo, p *core.Preview, past []hindsigh
 	out := planned{
 		Job: l.Name, Topic: l.Stream.Topic, Partitions: topic.Partitions, Scheduler: p.Locked, Unheard: p.Unheard, Gone: p.Gone, Ended: p.Ended, Unlisted: p.Unlisted, Damaged: p.Damaged, Placements: []placement{},
 		Unplaced: p.Unplaced, Shortage: p.Report.Shortage, Record: p.Record,
-		Forecast: newForeseen(l, p.Record.Observation.Now, p.Record.Observation.Forecast, past),
+		Forecast: newForeseen(p.Occasions, p.Record.Observation.Forecast, past),
 	}
 	if topic.Err != nil {
 		out.NotAsked = fmt.Sprintf("the brokers (%s): partitions, arrivals and lag are unknown", strings.TrimRight(topic.Err.Error(), "."))

@@ -154,12 +154,11 @@ func TestPlanTellsOfItsForecast(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC)
 	f := plan.Forecast{At: now.Add(-30 * time.Second), Step: time.Minute, Mean: plan.Values{900, 950}, Lower: plan.Values{800, 820}, Upper: plan.Values{1000, 1100}, Source: "seasonal",
 		Trusted: true, Reason: "seasonal instead of onnx:linear: its recent error is 30.0 % over 120 bins, and that of seasonal is 8.1 %; the recent error of seasonal is 8.1 % over 120 bins", Calibrated: true, Outcomes: 231}
-	j := &job.Job{Name: "ctr"}
-	j.Forecast.Events = []job.Event{{Name: "sale", From: now, To: now.Add(time.Hour), Uplift: 2}, {Name: "later", From: now.Add(72 * time.Hour), To: now.Add(80 * time.Hour), Uplift: 3}}
+	sale := forecast.Occasion{Name: "sale", From: now, To: now.Add(time.Hour), Declared: 2}
 	wape, in := 0.08, 0.91
 	past := []hindsight.Lead{{Lead: time.Minute, Bins: 230, WAPE: &wape, In90: &in}, {Lead: time.Hour}}
 	show := func(f plan.Forecast) (planned, string) {
-		p := newPlanned(&loaded{Job: j}, job.TopicInfo{Partitions: 3}, &core.Preview{Record: core.Record{Observation: plan.Observation{Now: now, Forecast: f}}}, past)
+		p := newPlanned(&loaded{Job: &job.Job{Name: "ctr"}}, job.TopicInfo{Partitions: 3}, &core.Preview{Occasions: []forecast.Occasion{sale}, Record: core.Record{Observation: plan.Observation{Now: now, Forecast: f}}}, past)
 		var out strings.Builder
 		if err := writePlanned(&out, p); err != nil {
 			t.Fatal(err)
@@ -169,7 +168,7 @@ func TestPlanTellsOfItsForecast(t *testing.T) {
 	p, text := show(f)
 	for _, want := range []string{
 		"forecast 900 records/s for now (800 to 1,000), by seasonal; " + f.Reason + "; bands calibrated on 231 past outcomes\n",
-		"calendar " + core.OccasionWords(forecast.Occasion{Name: "sale", From: now, To: now.Add(time.Hour), Declared: 2}, now) + "\n",
+		"calendar " + core.OccasionWords(sale, now) + "\n",
 		"held     in the band of 90 % came, in the last 24h, 91.0 % of 230 bins, 1m ahead\n",
 	} {
 		if !strings.Contains(text, want) {

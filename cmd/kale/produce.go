@@ -25,6 +25,7 @@ type produceFlags struct {
 	brokers   []string
 	topic     string
 	curve     string
+	counter   counterFlag
 	synthetic string
 	scale     float64
 	peak      float64
@@ -61,6 +62,7 @@ start warm. -duration 0 writes nothing else.`,
 	f.StringSliceVar(&p.brokers, "brokers", []string{"127.0.0.1:9092"}, "host:port of Kafka brokers, separated by commas")
 	f.StringVar(&p.topic, "topic", "", "topic to write to; it must exist")
 	f.StringVar(&p.curve, "curve", "", "CSV file of arrival rates, .gz allowed")
+	p.counter.register(f, "-curve")
 	f.StringVar(&p.synthetic, "synthetic", "week", "made-up curve: \"week\", Monday to Sunday")
 	f.Float64Var(&p.scale, "scale", 0, "factor on every rate")
 	f.Float64Var(&p.peak, "peak", 0, "scale the curve so that its highest rate is this, records/s (default 1000 for the synthetic week)")
@@ -116,8 +118,10 @@ func (p *produceFlags) options(ctx context.Context, given func(flag string) bool
 		return o, usageError{err}
 	}
 	switch {
+	case p.counter.given && p.curve == "":
+		return o, p.counter.useless()
 	case p.curve != "":
-		if o.Curve, p.notes, err = stream.ReadCurve(ctx, p.curve); err != nil {
+		if o.Curve, p.notes, err = stream.ReadCurve(ctx, p.curve, p.counter.values()); err != nil {
 			return o, err
 		}
 	case p.synthetic == "week":

@@ -34,6 +34,7 @@ type replayFlags struct {
 	scale                                           float64
 	days, seeds, forecastEvery                      int
 	jobs, gpus, priority                            int
+	counter                                         counterFlag
 	limits                                          replay.Limits
 	oracleLag, oracleDown                           float64
 	price, bias, noise, losses, lagWeight, overCost float64
@@ -49,7 +50,8 @@ objective, rescales. The policies are the code that kale run uses; it needs no b
 A trace is a CSV file of lines "timestamp,rate" (the start of a bin, and its events per second, not its count; .gz allowed), or the arrival
 history of a topic: kafka://host:9092/topic. Times are ISO 8601, UTC where they have no offset, or since 1970 in seconds down to nanoseconds;
 separators are commas, semicolons or tabs; of more than two columns those named timestamp (time, date, ts) and rate (value, count) are read,
-and rows may be in any order and some seconds off their grid. What was made of the file is said below the figures. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
+and rows may be in any order and some seconds off their grid. A counter, which grows by each event, is refused unless -counter
+takes what is added from row to row. What was made of the file is said below the figures. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
 and the trace's peak is scaled to what 28 workers train.
 
 The job's own policy has a row "as in the job", with its autoscale.params; what these set changes no other row, and nothing that -sweep tries.
@@ -78,6 +80,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.trace, "trace", "", "`FILE` of lines \"timestamp,rate\", or kafka://BROKER[,BROKER]/TOPIC")
+	f.counter.register(fl, "-trace")
 	fl.StringVar(&f.synthetic, "synthetic", "", "\"week\" (or \"week:SEED\") instead of a trace: a week in the shape that the paper published")
 	fl.StringVar(&f.job, "job", "", "`JOB.hcl` whose limits, objective, throughput and policy (with its params) are replayed (default: the reference job)")
 	fl.StringSliceVar(&f.policies, "policies", nil, "`NAMES` to compare, separated by commas (default: all): "+strings.Join(replay.Policies(), ", "))
@@ -357,6 +360,8 @@ func parseBetween(text string) (replay.Between, error) {
 // replayedTrace reads the trace.
 func (a *app) replayedTrace(ctx context.Context, f replayFlags, j *job.Job) (replay.Trace, error) {
 	switch {
+	case f.counter.given && !traceFile(f.trace):
+		return replay.Trace{}, f.counter.useless()
 	case f.trace != "" && f.synthetic != "":
 		return replay.Trace{}, usagef("-trace and -synthetic are two traces: give one of them")
 	case f.synthetic != "":
@@ -375,7 +380,7 @@ func (a *app) replayedTrace(ctx context.Context, f replayFlags, j *job.Job) (rep
 	if rest, ok := strings.CutPrefix(f.trace, "kafka://"); ok {
 		return a.topicTrace(ctx, rest, f, j)
 	}
-	c, notes, err := stream.ReadCurve(ctx, f.trace)
+	c, notes, err := stream.ReadCurve(ctx, f.trace, f.counter.values())
 	if errors.Is(err, os.ErrNotExist) {
 		return replay.Trace{}, fmt.Errorf("%w; a trace is a CSV file of lines \"timestamp,rate\", or kafka://BROKER/TOPIC", err)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // fleetFlags are the flags of replay by which a fleet goes.
-var fleetFlags = []string{"trace", "synthetic", "job", "var", "var-file", "policies", "days", "jobs", "gpus", "priority", "seeds", "forecaster", "forecast-noise",
+var fleetFlags = []string{"trace", "counter", "synthetic", "job", "var", "var-file", "policies", "days", "jobs", "gpus", "priority", "seeds", "forecaster", "forecast-noise",
 	"lag-weight", "violation-weight", "rescale", "json", "out", "state-dir"}
 
 // gpusOfEach is how many GPUs a fleet has for each job where nobody says it.

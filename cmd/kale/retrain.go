@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -31,6 +30,9 @@ type trainBounds struct {
 
 var retrainBounds = trainBounds{memory: 1 << 30, cpu: 30 * time.Minute}
 
+// traceSuffix ends the name of the file, beside the model that it is to become, of the arrivals that a training learns from.
+const traceSuffix = ".csv"
+
 // trainAnew is core.Options.TrainForecast: kale forecast train in a process of its own, on one core, at the lowest priority, with a bound of memory and of time
 // (bound). It ends with this process.
 func (a *app) trainAnew(ctx context.Context, t core.ForecastTraining) (core.ForecastTrained, error) {
@@ -38,16 +40,16 @@ func (a *app) trainAnew(ctx context.Context, t core.ForecastTraining) (core.Fore
 }
 
 func (a *app) trainWithin(ctx context.Context, t core.ForecastTraining, most trainBounds) (out core.ForecastTrained, err error) {
-	dir, err := os.MkdirTemp("", "kale-retrain-")
-	if err != nil {
-		return out, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	trace := filepath.Join(dir, "arrivals.csv")
+	trace := t.Out + traceSuffix // where a scheduler that is killed leaves it the next training finds it
+	defer func() {
+		if e := os.Remove(trace); !errors.Is(e, os.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}()
 	if err := writeTrace(trace, t.History); err != nil {
 		return out, err
 	}
-	args := []string{"forecast", "train", "-json", "-trace", trace, "-interval", job.FormatDuration(t.History.Step), "-o", t.Out, "-model", t.Kind,
+	args := []string{"forecast", "train", "-json", "-trace", trace, "-counter=false", "-interval", job.FormatDuration(t.History.Step), "-o", t.Out, "-model", t.Kind,
 		"-horizon", job.FormatDuration(time.Duration(t.Horizon) * t.History.Step)}
 	for _, s := range t.Seasons {
 		args = append(args, "-season", job.FormatDuration(s))
@@ -132,7 +134,8 @@ func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n'
 // trainedAnew reads what kale forecast train -json prints.
 func trainedAnew(raw []byte) (core.ForecastTrained, error) {
 	nan := math.NaN()
-	out := core.ForecastTrained{Model: nan, Current: nan, Seasonal: nan, Naive: nan}
+	unsure := forecast.Lead{By: nan, SE: nan}
+	out := core.ForecastTrained{Model: nan, Current: nan, Seasonal: nan, Naive: nan, OverSeasonal: unsure, OverCurrent: unsure}
 	var said struct {
 		ID        string     `json:"id"`
 		From      time.Time  `json:"holdout_from"`
@@ -148,12 +151,17 @@ func trainedAnew(raw []byte) (core.ForecastTrained, error) {
 			*to, out.Origins = *said.Errors[i].WAPE, said.Errors[i].Origins
 		}
 	}
+	for i, to := range map[int]*forecast.Lead{1: &out.OverSeasonal, 3: &out.OverCurrent} {
+		if i < len(said.Errors) && said.Errors[i].Lead != nil && said.Errors[i].LeadSE != nil {
+			*to = forecast.Lead{By: *said.Errors[i].Lead, SE: *said.Errors[i].LeadSE}
+		}
+	}
 	return out, nil
 }
 
 // writeTrace writes the known bins of a series as a trace that ParseCurve reads.
 func writeTrace(path string, s forecast.Series) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,7 +32,6 @@ func dailyTraffic(days int) forecast.Series {
 func TestTrainAnew(t *testing.T) {
 	onnxtest.Library(t)
 	a := &app{exe: newShell(t).withPrograms().exe}
-	t.Setenv("TMPDIR", t.TempDir()) // what it leaves behind is its own
 	dir := t.TempDir()
 	what := core.ForecastTraining{History: dailyTraffic(10), Horizon: 6, Seasons: []time.Duration{24 * time.Hour}, Kind: forecast.Linear, Out: filepath.Join(dir, "first.onnx")}
 	first, err := a.trainAnew(t.Context(), what)
@@ -41,6 +41,9 @@ func TestTrainAnew(t *testing.T) {
 	if first.ID == "" || first.Origins == 0 || !math.IsNaN(first.Current) || first.Model <= 0 || first.Model > 0.2 || first.Seasonal <= 0 || first.Naive <= 0 {
 		t.Errorf("the first one: %+v", first)
 	}
+	if l := first.OverSeasonal; math.Abs(l.By-(first.Seasonal-first.Model)) > 0.02 || !(l.SE > 0) || !math.IsNaN(first.OverCurrent.SE) {
+		t.Errorf("the first one leads by %+v, and over none by %+v", l, first.OverCurrent)
+	}
 	what.Current, what.Out, what.History = what.Out, filepath.Join(dir, "second.onnx"), dailyTraffic(12)
 	second, err := a.trainAnew(t.Context(), what)
 	if err != nil {
@@ -48,6 +51,9 @@ func TestTrainAnew(t *testing.T) {
 	}
 	if until := dailyTraffic(10).End(); second.ID == first.ID || second.From.Before(until) || second.Current <= 0 || second.Current > 0.2 {
 		t.Errorf("the second one: %+v; want it measured after %v, beside the first", second, until)
+	}
+	if l := second.OverCurrent; math.Abs(l.By-(second.Current-second.Model)) > 0.02 || !(l.SE >= 0) {
+		t.Errorf("the second one leads by %+v", l)
 	}
 	what.History, what.Current = dailyTraffic(1), ""
 	if _, err := a.trainAnew(t.Context(), what); !errors.Is(err, forecast.ErrShortHistory) {
@@ -61,9 +67,20 @@ func TestTrainAnew(t *testing.T) {
 	if _, err := a.trainAnew(ended, what); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), "kale-retrain-*"))
-	if err != nil || len(left) > 0 {
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if want := []string{filepath.Join(dir, "first.onnx"), filepath.Join(dir, "second.onnx")}; err != nil || !slices.Equal(left, want) {
 		t.Errorf("it leaves %v, %v", left, err)
+	}
+	// What a scheduler that was killed has left of the arrivals is replaced, and gone after it.
+	what.History, what.Out = dailyTraffic(10), filepath.Join(dir, "third.onnx")
+	if err := os.WriteFile(what.Out+traceSuffix, []byte("timestamp,rate\n2026-03-01T"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.trainAnew(t.Context(), what); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(what.Out + traceSuffix); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the arrivals are still there: %v", err)
 	}
 }
 
@@ -74,7 +91,7 @@ func TestTrainAnewIsBound(t *testing.T) {
 	if err := os.WriteFile(exe, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := (&app{exe: exe}).trainAnew(t.Context(), core.ForecastTraining{History: dailyTraffic(1), Horizon: 6})
+	_, err := (&app{exe: exe}).trainAnew(t.Context(), core.ForecastTraining{History: dailyTraffic(1), Horizon: 6, Out: filepath.Join(t.TempDir(), "model.onnx")})
 	if want := fmt.Sprintf("%d KiB, 19, 1 core, %d (exit status 3)", retrainBounds.memory>>10, retrainBounds.memory*3/4); err == nil || err.Error() != want {
 		t.Errorf("what it says of its bounds: %v; want %s", err, want)
 	}

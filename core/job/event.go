@@ -113,7 +113,7 @@ func eventTime(zone *time.Location, name, event, s string) (time.Time, *problem)
 		t, e := time.Parse(layout, s)
 		switch {
 		case e == nil && zone != nil:
-			return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, zone), nil
+			return onClock(zone, t, name, event, s)
 		case e == nil:
 			return t, wrong(fmt.Sprintf("A time without its zone, %q", s), "%s of the event %q lacks its zone: set forecast.timezone, as in \"Europe/Berlin\", or write it %s.", name, event, form)
 		case outOfRange(e):
@@ -125,6 +125,29 @@ func eventTime(zone *time.Location, name, event, s string) (time.Time, *problem)
 		return t, wrong(fmt.Sprintf("There is no time %q", s), "%s of the event %q has a %s: write a time, %s.", name, event, strings.TrimPrefix(parse.Message, ": "), form)
 	}
 	return t, wrong(fmt.Sprintf("Invalid time %q", s), "%s of the event %q is a time, %s.", name, event, form)
+}
+
+// onClock is when the clock of a zone shows what t does in UTC. In the night in which clocks are put forward there are times that they never show, and in that in
+// which they are put back some that they show twice.
+func onClock(zone *time.Location, t time.Time, name, event, s string) (time.Time, *problem) {
+	var at []time.Time
+	for _, near := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		_, offset := t.Add(near).In(zone).Zone()
+		one := t.Add(-time.Duration(offset) * time.Second).In(zone)
+		if one.Format(time.DateTime) == t.Format(time.DateTime) && !slices.ContainsFunc(at, one.Equal) {
+			at = append(at, one)
+		}
+	}
+	switch len(at) {
+	case 0:
+		after := time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, zone)
+		return t, wrong(fmt.Sprintf("There is no time %q", s), "%s of the event %q falls into the hour that clocks skip in %s when they are put forward: write %q, or another time with its zone.",
+			name, event, zone, after.Format(time.RFC3339))
+	case 1:
+		return at[0], nil
+	}
+	return t, wrong(fmt.Sprintf("A time that comes twice, %q", s), "%s of the event %q falls into the hour that clocks repeat in %s when they are put back: write %q for the first or %q for the second.",
+		name, event, zone, at[0].Format(time.RFC3339), at[1].Format(time.RFC3339))
 }
 
 // outOfRange says that a time is written as it should be, and there is none.

@@ -228,12 +228,17 @@ func (d *decoder) checkHolidays(f Forecast) {
 	if !d.ok("forecast.holidays_except") {
 		return
 	}
-	names := holidays.Calendar{Rules: f.Holidays}.Names(namedFrom, namedTo)
 	for i, name := range f.HolidaysExcept {
-		if !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) }) {
+		if names, known := HolidayNames(f.Holidays, name); !known {
 			d.warn(fmt.Sprintf("forecast.holidays_except[%d]", i), fmt.Sprintf("No holiday %q", name), "%sThe job's holidays are %s.", DidYouMean(name, names), strings.Join(names, ", "))
 		}
 	}
+}
+
+// HolidayNames are the names that holidays have by rules, and whether the given one is among them, in whatever case.
+func HolidayNames(rules []holidays.Rule, name string) (names []string, known bool) {
+	names = holidays.Calendar{Rules: rules}.Names(namedFrom, namedTo)
+	return names, slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
 // namedFrom and namedTo are the years of which the names of holidays are looked through.

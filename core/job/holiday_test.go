@@ -75,3 +75,31 @@ func TestForecastWarnings(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// A time that clocks skip or repeat when they are put forward or back is refused, and the error says what to write.
+func TestEventTimesThatClocksDoNotShowOnce(t *testing.T) {
+	for from, says := range map[string]string{
+		"2026-03-29T02:30": `There is no time "2026-03-29T02:30" │ from of the event "a" falls into the hour that clocks skip in Europe/Berlin when they are put forward: write "2026-03-29T03:30:00+02:00"`,
+		"2026-10-25T02:30": `A time that comes twice, "2026-10-25T02:30" │ from of the event "a" falls into the hour that clocks repeat in Europe/Berlin when they are put back: write "2026-10-25T02:30:00+02:00" for the first or "2026-10-25T02:30:00+01:00" for the second`,
+	} {
+		_, files, diags := Parse(withForecast("    timezone = \"Europe/Berlin\"\n    events = [{ name = \"a\", from = \""+from+"\", to = \"2026-12-01\", uplift = 2 }]"), "job.hcl", Options{})
+		text := strings.Join(strings.Fields(rendered(files, diags)), " ")
+		for _, part := range strings.Split(says, " │ ") {
+			if !strings.Contains(text, part) || !strings.HasPrefix(text, "job.hcl:19:") {
+				t.Errorf("%s: %s\nwant %s", from, text, part)
+			}
+		}
+	}
+	for from, want := range map[string]string{ // the moments beside them come once
+		"2026-03-29T01:59": "2026-03-29T00:59:00Z", "2026-03-29T03:00": "2026-03-29T01:00:00Z",
+		"2026-10-25T01:59": "2026-10-24T23:59:00Z", "2026-10-25T03:00": "2026-10-25T02:00:00Z",
+	} {
+		j, files, diags := Parse(withForecast("    timezone = \"Europe/Berlin\"\n    events = [{ name = \"a\", from = \""+from+"\", to = \"2026-12-01\", uplift = 2 }]"), "job.hcl", Options{})
+		if len(diags) > 0 {
+			t.Fatal(rendered(files, diags))
+		}
+		if got := j.Forecast.Events[0].From.UTC().Format(time.RFC3339); got != want {
+			t.Errorf("%s is %s; want %s", from, got, want)
+		}
+	}
+}

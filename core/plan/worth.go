@@ -2,20 +2,23 @@ package plan
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
-// worthReach is for how long at least a worker's worth is reckoned. It is the same for all jobs: over minutes a job that falls behind loses hardly more
-// than one that has a worker too many, however far the first would be behind soon.
+// worthReach is for how long a worker's worth is reckoned, or for as long as the objective or the lead where these are longer. It is the same for all jobs. Over
+// minutes a job that falls behind loses hardly more than one that has a worker too many, however far the first would be behind soon; and over many hours a
+// number that stays is no plan: with six, a pool of 300 GPUs where 511 are needed lost 14 % more than with one (a fluid model of 60 jobs).
 const worthReach = time.Hour
 
 // Worth is what each worker is worth to a job, for a pool that has to choose between jobs: Worth(o, n)[w-1] is the lag and the violations that a w-th
-// worker prevents in an hour, or over what the forecast reaches where that is longer, in GPUs (GPU-hours for each hour), without what the GPU itself
-// costs. It is the same for every policy, and in the prices of the policy "cost" (its defaults), so that jobs can be compared.
+// worker prevents in the next hour, in GPUs (GPU-hours for each hour), without what the GPU itself costs. It is the same for every policy, and in the prices
+// of the policy "cost" (its defaults), so that jobs can be compared.
 //
-// For each class of load (the five of that policy, likely as there) the backlog is followed through the steps of the view with F(w) constant; its age,
-// backlog over load, costs what a lag costs. Beyond a forecast the load is that of its last step. Without one it is the largest rate of the last τ. An
-// observation that cannot be decided on makes all workers worth nothing.
+// For each class of load (the five of that policy, likely as there) the backlog is followed through the steps of the view with F(w) constant, first come, first
+// served; the age of its oldest record, by when that arrived, costs what a lag costs. It is the age that counts and not how many records wait: those of a night
+// are as old as those of a peak, and much sooner trained. Beyond a forecast the load is that of its last step. Without one it is the largest rate of the
+// last τ. An observation that cannot be decided on makes all workers worth nothing.
 func Worth(o Observation, n int) []float64 {
 	out := make([]float64, max(n, 0))
 	if o.problem() != "" || len(out) == 0 {
@@ -36,18 +39,23 @@ func Worth(o Observation, n int) []float64 {
 type losses struct {
 	at      []float64 // when each step begins, s from now; one more than there are steps
 	load    [][classes]float64
-	backlog float64
-	maxLag  float64
-	price   costRate // GPUs
+	waiting []arrived // the backlog, the oldest records first
+	maxLag  float64   // s
+	price   costRate  // GPUs
 }
+
+// arrived is records that came at an even rate from a time on, in s from now.
+type arrived struct{ from, length, records float64 }
 
 func (s *sheet) losses() losses {
 	o := s.o
-	l := losses{backlog: float64(max(o.BacklogRecords, 0)), maxLag: o.MaxLag.Seconds(), price: costRate{lag: costDefault("lag"), over: costDefault("over")}}
+	l := losses{maxLag: o.MaxLag.Seconds(), price: costRate{lag: costDefault("lag"), over: costDefault("over")}}
+	reach := max(worthReach, o.MaxLag, o.lead()).Seconds()
 	if _, _, why := s.foreseen(); why == "" {
 		v := s.look(0)
 		l.at, l.load = v.at, v.load
-		l.lasts(worthReach.Seconds())
+		l.waiting = s.waiting(v)
+		l.lasts(reach)
 		return l
 	}
 	rate, ok := s.recentRate(max(o.Tau, o.Interval))
@@ -59,15 +67,49 @@ func (s *sheet) losses() losses {
 		load[c] = min(s.withHeadroom(rate), mostRate)
 	}
 	l.at, l.load = []float64{0, max(o.Interval, time.Second).Seconds()}, [][classes]float64{load}
-	l.lasts(max(worthReach, o.MaxLag, o.lead()).Seconds())
+	v := &view{mean: []float64{min(max(rate, 0), mostRate)}}
+	v.pastRates(o.Rates, o.Now)
+	l.waiting = s.waiting(v)
+	l.lasts(reach)
 	return l
 }
 
-// lasts goes on with the last load until so many seconds from now, where that is later than the last step, in steps that are longer the later they are.
+// waiting is when the records of the backlog arrived: by the rates that were measured, and those that are older than these by the measured lag.
+func (s *sheet) waiting(v *view) (out []arrived) {
+	left, age := float64(max(s.o.BacklogRecords, 0)), 0.0
+	rate := v.mean[0]
+	for i := len(v.past) - 1; i >= 0 && left > 0; i-- {
+		rate = v.past[i]
+		n := min(rate*v.pastStep, left)
+		length := v.pastStep
+		if n < rate*v.pastStep {
+			length = n / rate
+		}
+		left, age = left-n, age+length
+		out = append(out, arrived{-age, length, n})
+	}
+	if left > 0 {
+		length := left / max(rate, 1)
+		if lag := s.o.Lag.Seconds(); s.o.lagKnown() && lag > age {
+			length = lag - age
+		}
+		out = append(out, arrived{-age - length, length, left})
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// lasts makes the steps end so many seconds from now: what is later is left out, and where they end before, the last load goes on, in steps that are longer the
+// later they are.
 func (l *losses) lasts(until float64) {
 	const longer = 0.1 // of the time until then
-	last := l.load[len(l.load)-1]
-	for end := l.at[len(l.at)-1]; end < until; {
+	for n := len(l.load); n > 1 && l.at[n-1] >= until; n-- {
+		l.at, l.load = l.at[:n], l.load[:n-1]
+	}
+	n := len(l.load)
+	l.at[n] = min(l.at[n], until)
+	last := l.load[n-1]
+	for end := l.at[n]; end < until; {
 		end = min(max(end*(1+longer), end+1), until)
 		l.at, l.load = append(l.at, end), append(l.load, last)
 	}
@@ -77,25 +119,61 @@ func (l *losses) lasts(until float64) {
 func (l losses) of(f float64) float64 {
 	sum, last := 0.0, l.at[len(l.at)-1]
 	for c, likely := range classShare {
-		backlog, before := l.backlog, l.age(l.backlog, l.load[0][c], f)
+		h := head{l: &l, class: c}
+		before := l.price.at(h.age(0))
 		for j := range l.load {
-			load, length := l.load[j][c], l.at[j+1]-l.at[j]
-			backlog = max(backlog+(load-f)*length, 0)
-			after := l.age(backlog, load, f)
-			sum += likely * 0.5 * (l.price.at(before) + l.price.at(after)) * length / last
+			length := l.at[j+1] - l.at[j]
+			h.train(j, f*length)
+			after := l.price.at(h.age(l.at[j+1]))
+			sum += likely * 0.5 * (before + after) * length / last
 			before = after
 		}
 	}
 	return sum
 }
 
-// age is the lag of a backlog as a share of the objective: how long its records took to arrive or, where none arrive, take to be trained.
-func (l losses) age(backlog, load, f float64) float64 {
+// head is the oldest record that waits, in one class of load.
+type head struct {
+	l     *losses
+	class int
+	i     int     // of l.waiting, and then of the steps: what it arrived in
+	taken float64 // records of that which were trained
+}
+
+// came is what the head arrived in.
+func (h *head) came() arrived {
+	l := h.l
+	if h.i < len(l.waiting) {
+		return l.waiting[h.i]
+	}
+	j := h.i - len(l.waiting)
+	length := l.at[j+1] - l.at[j]
+	return arrived{l.at[j], length, l.load[j][h.class] * length}
+}
+
+// train takes so many records, the oldest first, of those that arrived until the end of step j.
+func (h *head) train(j int, records float64) {
+	for end := len(h.l.waiting) + j; h.i <= end; h.i, h.taken = h.i+1, 0 {
+		rest := h.came().records - h.taken
+		if records < rest {
+			h.taken += records
+			return
+		}
+		records -= rest
+	}
+}
+
+// age is the age of the head at a time, s from now, as a share of the objective; 0 where nothing waits.
+func (h *head) age(at float64) float64 {
 	const most = 1e6
-	if backlog <= 0 {
+	if h.i >= len(h.l.waiting)+len(h.l.load) {
 		return 0
 	}
-	return min(backlog/max(load, f, math.SmallestNonzeroFloat64)/l.maxLag, most)
+	of := h.came()
+	if of.from >= at { // all that has arrived is trained
+		return 0
+	}
+	return min((at-of.from-of.length*min(h.taken/max(of.records, math.SmallestNonzeroFloat64), 1))/h.l.maxLag, most)
 }
 
 // costDefault is the default of a parameter of the policy "cost".

@@ -42,6 +42,75 @@ func TestWorthRisesWithTheBacklog(t *testing.T) {
 	}
 }
 
+// What a backlog costs is its age. As many records that came at night wait for hours longer than those of a peak, and a worker makes them so much younger: of two
+// jobs that need as many workers from now on, and have as many records to train, it is worth more where these came slowly.
+func TestWorthGoesByWhenTheBacklogArrived(t *testing.T) {
+	with := func(past float64, lag time.Duration) Observation {
+		o := reference()
+		o.setRates(past)
+		o.setForecast(flat(40_000, 120))
+		o.BacklogRecords, o.Lag = 100_000*60*60, lag
+		return o
+	}
+	peak, night := with(200_000, 30*time.Minute), with(10_000, 10*time.Hour)
+	few, many := Worth(peak, 8), Worth(night, 8)
+	for w := range few {
+		if many[w] < 2*few[w] {
+			t.Errorf("worker %d is worth %.3f where the backlog came at night, %.3f where it came at a peak", w+1, many[w], few[w])
+		}
+	}
+	// Of what is older than the measured rates the lag says when it came.
+	older := with(100_000, time.Hour)
+	older.Lag = 20 * time.Hour
+	if all, hour := Worth(older, 8)[7], Worth(with(100_000, time.Hour), 8)[7]; all < 4*hour {
+		t.Errorf("the 8th worker is worth %.3f where half an hour's records are 20 hours old, %.3f where they are one", all, hour)
+	}
+}
+
+// The loss is that of a queue which is followed record by record, first come, first served.
+func TestWorthIsThatOfAQueue(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 18))
+	price := costRate{lag: costDefault("lag"), over: costDefault("over")}
+	const past, ahead = 180, 120 // min
+	for range 40 {
+		rates := make([]float64, past+ahead)
+		level := 20_000 + 60_000*rng.Float64()
+		phase := 2 * math.Pi * rng.Float64()
+		for i := range rates {
+			rates[i] = level * (1.2 + math.Sin(phase+float64(i)/50))
+		}
+		o := reference()
+		o.Rates = Series{Start: o.Now.Add(-past * time.Minute), Step: time.Minute, Values: rates[:past]}
+		o.setForecast(rates[past:])
+		from := past * rng.Float64() // since when all waits, min
+		before, all := upToBy(rates, 60, 60*from), upToBy(rates, 60, 60*past)
+		o.BacklogRecords, o.Lag = int64(all-before), time.Duration((past-from)*float64(time.Minute))
+		loss := func(f float64) (sum float64) {
+			trained, head, arrived := before, 60*from, all
+			for t := 60.0 * past; t < 60*(past+60); t++ {
+				arrived += rates[int(t/60)]
+				trained = min(trained+f, arrived)
+				for upTo := upToBy(rates, 60, head); upTo < trained && head <= t; upTo += rates[int(head/60)] {
+					head++
+				}
+				sum += price.at((t+1-head)/o.MaxLag.Seconds()) / 3600
+			}
+			return sum
+		}
+		got := Worth(o, 12)
+		for _, w := range []int{2, 5, 8, 12} {
+			sum := 0.0
+			for _, v := range got[:w] {
+				sum += v
+			}
+			none, some := loss(0), loss(linear.Throughput(w, o.Servers))
+			if want := none - some; math.Abs(sum-want) > 0.03*none {
+				t.Errorf("%d workers are worth %.3f, record by record %.3f, of %.3f without any", w, sum, want, none)
+			}
+		}
+	}
+}
+
 func TestWorthWithoutAForecast(t *testing.T) {
 	o := reference()
 	o.Forecast = Forecast{}
@@ -57,7 +126,7 @@ func TestWorthIsOfTheSameTime(t *testing.T) {
 	o := reference()
 	o.BacklogRecords = 0
 	far := Worth(o, 8)
-	for name, f := range map[string]Values{"ten minutes": flat(100_000, 10), "none": nil} {
+	for name, f := range map[string]Values{"ten minutes": flat(100_000, 10), "six hours": flat(100_000, 360), "none": nil} {
 		if o.Forecast = (Forecast{}); f != nil {
 			o.setForecast(f)
 		}

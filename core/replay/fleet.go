@@ -169,12 +169,12 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 		if err != nil {
 			return nil, err
 		}
-		part := shifted(day, shift, peak)
+		part, needs := shifted(day, shift, peak), plan.NeedsOf(own.Autoscale.Policy)
 		m := &member{
 			run: &run{
 				j: &own, w: w, part: part, chance: c, interval: fleetTick, capacity: capacities(model, max(limit, own.Workers.Min), own.Servers.Count),
 			},
-			by:  &policyDecider{policy: plan.NewSuccession(p), needs: plan.NeedsOf(own.Autoscale.Policy), model: model, foresee: foreseeDay(part, &own)},
+			by:  &policyDecider{policy: plan.NewSuccession(p), needs: needs, model: model, foresee: foreseeDay(part, &own, needs)},
 			now: pool.Job{Name: own.Name, Guarantee: own.Workers.Min, Limit: own.Workers.Max, GPUs: own.PoolGPUs()}, minute: 60,
 		}
 		if i < o.Priority {
@@ -257,16 +257,18 @@ func shifted(p Part, minutes int, peak float64) *Part {
 }
 
 // foreseeDay forecasts what comes: after the end all begins again.
-func foreseeDay(p *Part, j *job.Job) func(bin int) plan.Forecast {
-	n, steps := len(p.Rates), int(j.Forecast.Horizon/j.Forecast.Interval)
-	future := make(plan.Values, n+steps+1)
-	for i := range future {
-		future[i] = p.Rates[i%n]
+func foreseeDay(p *Part, j *job.Job, needs plan.Needs) func(bin int) plan.Forecast {
+	a := newArrivals(p.Step.Seconds(), p.Rates)
+	end := p.Duration().Seconds()
+	until := func(t float64) float64 { // how many records arrive until then
+		days := math.Floor(t / end)
+		return days*a.at(end) + a.at(t-days*end)
 	}
-	return func(bin int) plan.Forecast {
-		v := future[bin : bin+steps]
-		return plan.Forecast{At: p.History.At(p.First + bin), Step: p.History.Step, Mean: v, Lower: v, Upper: v, Source: PerfectForecast, Trusted: true}
-	}
+	s := foresight(p, j, len(p.Rates), func(from, width time.Duration) float64 {
+		t, d := from.Seconds(), width.Seconds()
+		return max((until(t+d)-until(t))/d, 0)
+	})
+	return func(bin int) plan.Forecast { return s.see(bin).unpack(needs) }
 }
 
 // to brings a job to a moment.

@@ -49,35 +49,57 @@ func part(k, n int) string {
 	return fmt.Sprintf("stretch %d of %d of the trace", k+1, n)
 }
 
-// perfect forecasts what comes, as far as a forecaster's horizon and what lies beyond it reach: a quarter of the shortest season, in bins of a 96th of it
-// ([forecast.Outlook]). Beyond the end of the part the last rate stays.
+// perfect forecasts what comes, for each bin of a part. Beyond its end the last rate stays.
 func perfect(p *Part, j *job.Job) []*packed {
-	steps := int(j.Forecast.Horizon / j.Forecast.Interval)
 	a := newArrivals(p.Step.Seconds(), p.Rates)
-	end, step := p.Duration(), p.History.Step
-	rate := func(from, width time.Duration) float64 { // of bins of a part that ends
+	end := p.Duration()
+	bins := len(p.History.Values) - p.First
+	s := foresight(p, j, bins, func(from, width time.Duration) float64 {
 		at := min(from, end-min(width, end)).Seconds()
 		return max((a.at(at+width.Seconds())-a.at(at))/width.Seconds(), 0)
-	}
-	bins := len(p.History.Values) - p.First
-	future := make(plan.Values, bins+steps)
-	for i := range future {
-		future[i] = rate(time.Duration(i)*step, step)
-	}
-	season := slices.Min(j.Forecast.Season)
-	wide := max(season/(4*perfectBeyond)/step, 1) * step
+	})
 	out := make([]*packed, bins+1)
 	for i := range out {
-		knows := func(v plan.Values, step time.Duration) plan.Forecast {
-			return plan.Forecast{At: p.History.At(p.First + i), Step: step, Mean: v, Lower: v, Upper: v, Source: PerfectForecast, Trusted: true}
-		}
-		beyond := make(plan.Values, max(season/4/wide, 1))
-		for k := range beyond {
-			beyond[k] = rate(time.Duration(i)*step+time.Duration(k)*wide, wide)
-		}
-		out[i] = &packed{band: knows(future[i:i+steps], step), beyond: &packed{band: knows(beyond, wide)}}
+		out[i] = s.see(i)
 	}
 	return out
+}
+
+// seer knows what comes in a part: as far as a forecaster's horizon and what lies beyond it reach, a quarter of the shortest season, in bins of a 96th of it
+// ([forecast.Outlook]).
+type seer struct {
+	p      *Part
+	steps  int           // of the horizon
+	future plan.Values   // the rates of the steps from the part's first bin on
+	far    int           // bins of what lies beyond
+	wide   time.Duration // the length of each
+	rate   func(from, width time.Duration) float64
+}
+
+// foresight makes the seer of so many bins of a part. rate is the mean rate of a span that begins so long after the part's first bin, which may lie beyond its
+// end.
+func foresight(p *Part, j *job.Job, bins int, rate func(from, width time.Duration) float64) *seer {
+	step, season := p.History.Step, slices.Min(j.Forecast.Season)
+	s := &seer{p: p, steps: int(j.Forecast.Horizon / step), rate: rate, wide: max(season/(4*perfectBeyond)/step, 1) * step}
+	s.far = int(max(season/4/s.wide, 1))
+	s.future = make(plan.Values, bins+s.steps)
+	for i := range s.future {
+		s.future[i] = rate(time.Duration(i)*step, step)
+	}
+	return s
+}
+
+// see is the forecast that is made at the beginning of bin i.
+func (s *seer) see(i int) *packed {
+	h := s.p.History
+	knows := func(v plan.Values, step time.Duration) plan.Forecast {
+		return plan.Forecast{At: h.At(s.p.First + i), Step: step, Mean: v, Lower: v, Upper: v, Source: PerfectForecast, Trusted: true}
+	}
+	beyond := make(plan.Values, s.far)
+	for k := range beyond {
+		beyond[k] = s.rate(time.Duration(i)*h.Step+time.Duration(k)*s.wide, s.wide)
+	}
+	return &packed{band: knows(s.future[i:i+s.steps], h.Step), beyond: &packed{band: knows(beyond, s.wide)}}
 }
 
 // perfectBeyond is how many bins a perfect forecast has of a quarter of the shortest season.

@@ -33,3 +33,44 @@ func TestPerfectForecastSeesBeyondTheHorizon(t *testing.T) {
 		t.Error("who does not look beyond the horizon is shown it")
 	}
 }
+
+// Each job of a fleet sees as far as a single one does; after the end of the days they begin again.
+func TestFleetSeesBeyondTheHorizon(t *testing.T) {
+	o := FleetOptions{Jobs: 3, GPUs: 30, Seed: 1}
+	for name, sees := range map[string]bool{"cost": true, "follow": false} {
+		o.Policy = name
+		ms, err := members(reference(t), SyntheticWeek(1), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range ms {
+			day := m.part.Rates
+			for _, bin := range []int{0, 700, 1300, 1440} {
+				f := m.by.forecast(bin)
+				if (f.Beyond != nil) != sees {
+					t.Fatalf("%s is shown beyond the horizon: %v", name, f.Beyond != nil)
+				}
+				for k, v := range f.Mean {
+					if want := day[(bin+k)%1440]; !near(v, want, 1e-9) {
+						t.Fatalf("%s in bin %d: %v in %d minutes, and %v comes", name, bin, v, k, want)
+					}
+				}
+				if !sees {
+					continue
+				}
+				if b := f.Beyond; b.Step != 15*time.Minute || len(b.Mean) != 24 || !b.At.Equal(f.At) || f.Step != time.Minute || len(f.Mean) != 120 {
+					t.Fatalf("bin %d: %d steps of %s, and beyond them %d of %s", bin, len(f.Mean), f.Step, len(b.Mean), b.Step)
+				}
+				for k, v := range f.Beyond.Mean {
+					want := 0.0
+					for i := range 15 {
+						want += day[(bin+15*k+i)%1440] / 15
+					}
+					if !near(v, want, 1e-9) {
+						t.Errorf("bin %d: %v in %d minutes, and %v comes", bin, v, 15*k, want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -130,7 +130,7 @@ func TestParseCurve(t *testing.T) {
 // checkCurve wants the curve of a text, or the words with which it is refused.
 func checkCurve(t *testing.T, text string, want Curve, fail string) (notes []string) {
 	t.Helper()
-	got, notes, err := ParseCurve("t.csv", strings.NewReader(text))
+	got, notes, err := ParseCurve("t.csv", strings.NewReader(text), RatesOnly)
 	if fail != "" {
 		if err == nil {
 			t.Fatalf("no error; want %s", fail)
@@ -165,7 +165,7 @@ func TestReadCurve(t *testing.T) {
 		if err := os.WriteFile(path, content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := ReadCurve(t.Context(), path)
+		got, _, err := ReadCurve(t.Context(), path, RatesOnly)
 		if strings.HasPrefix(name, "bad") {
 			if err == nil || !strings.Contains(err.Error(), "its name says gzip, its content does not") {
 				t.Errorf("%s: error %v", name, err)
@@ -196,12 +196,12 @@ func TestReadCurve(t *testing.T) {
 		if err := os.WriteFile(path, c.content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := ReadCurve(t.Context(), path)
+		got, _, err := ReadCurve(t.Context(), path, RatesOnly)
 		if c.says == "" && (err != nil || !cmp.Equal(minutes(1, 2), got)) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v, %v; want %q", name, got, err, c.says)
 		}
 	}
-	if _, _, err := ReadCurve(t.Context(), filepath.Join(dir, "absent.csv")); err == nil {
+	if _, _, err := ReadCurve(t.Context(), filepath.Join(dir, "absent.csv"), RatesOnly); err == nil {
 		t.Error("an absent file gives no error")
 	}
 	pipe := filepath.Join(dir, "pipe")
@@ -213,12 +213,12 @@ func TestReadCurve(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if got, _, err := ReadCurve(t.Context(), pipe); err != nil || !cmp.Equal(minutes(1, 2), got) {
+	if got, _, err := ReadCurve(t.Context(), pipe, RatesOnly); err != nil || !cmp.Equal(minutes(1, 2), got) {
 		t.Errorf("through a pipe: %v, %v", got, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := ReadCurve(ctx, pipe); !errors.Is(err, context.Canceled) {
+	if _, _, err := ReadCurve(ctx, pipe, RatesOnly); !errors.Is(err, context.Canceled) {
 		t.Errorf("a pipe that nobody writes to: %v", err)
 	}
 }
@@ -229,18 +229,18 @@ func TestCurveWithoutEnd(t *testing.T) {
 		"/dev/zero": "read the arrival curve /dev/zero: it is neither an ordinary file nor a pipe: name a file of lines \"timestamp,rate\"",
 		t.TempDir(): "it is a folder: name a file in it",
 	} {
-		if _, _, err := ReadCurve(t.Context(), path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := ReadCurve(t.Context(), path, RatesOnly); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
 	const row = "2024-05-01T00:00:00Z,1\n"
 	for name, c := range map[string]struct{ begin, text string }{"a line": {row, "0"}, "a field": {row + "\"", "a\n"}, "comments": {row, "#\n"}} {
-		if _, _, err := ParseCurve("a.csv", io.MultiReader(strings.NewReader(c.begin), endless(c.text))); err == nil || err.Error() != "a.csv:2:1: no row ends within 16 MiB: this is no curve" {
+		if _, _, err := ParseCurve("a.csv", io.MultiReader(strings.NewReader(c.begin), endless(c.text)), RatesOnly); err == nil || err.Error() != "a.csv:2:1: no row ends within 16 MiB: this is no curve" {
 			t.Errorf("%s without end: %v", name, err)
 		}
 	}
 	many := strings.Repeat("# "+strings.Repeat("x", 1000)+"\n", 1000)
-	if _, _, err := ParseCurve("a.csv", strings.NewReader(strings.Repeat(many, 9)+row+strings.Repeat(many, 9)+"2024-05-01T00:01:00Z,1\n")); err != nil {
+	if _, _, err := ParseCurve("a.csv", strings.NewReader(strings.Repeat(many, 9)+row+strings.Repeat(many, 9)+"2024-05-01T00:01:00Z,1\n"), RatesOnly); err != nil {
 		t.Errorf("many comments: %v", err)
 	}
 }
@@ -264,7 +264,7 @@ func FuzzParseCurve(f *testing.F) {
 		f.Add(e.text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		c, _, err := ParseCurve("fuzz", strings.NewReader(text))
+		c, _, err := ParseCurve("fuzz", strings.NewReader(text), RatesOnly)
 		if err != nil {
 			if !strings.Contains(err.Error(), "fuzz") {
 				t.Errorf("the error does not name the file: %v", err)

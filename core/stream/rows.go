@@ -43,6 +43,10 @@ type rowParser struct {
 	unsorted         int
 	twice, twiceLine int
 	snapped          time.Duration
+
+	// values are what the file has; restarts is how often a counter began anew, and restartLine where it did first.
+	values                Values
+	restarts, restartLine int
 }
 
 // wideText names the encoding of text of two bytes a character: by its mark, or where every other byte of its beginning is 0; "": it is none.
@@ -67,10 +71,10 @@ func wideText(br *bufio.Reader) string {
 }
 
 // parseRows reads all rows, in the order of the file.
-func parseRows(name string, r io.Reader) (*rowParser, error) {
+func parseRows(name string, r io.Reader, values Values) (*rowParser, error) {
 	b := &rowBound{r: r, left: longestRow}
 	br := bufio.NewReaderSize(b, 1<<16)
-	p := &rowParser{name: name}
+	p := &rowParser{name: name, values: values}
 	if code := wideText(br); code != "" {
 		return nil, fmt.Errorf("%s:1:1: it is text in %s, and UTF-8 is read: save it as UTF-8 (CSV UTF-8 of a spreadsheet), or convert it with iconv -f %[2]s -t UTF-8", name, code)
 	}
@@ -168,8 +172,8 @@ func (p *rowParser) add(fields []string) error {
 	if err != nil || rate < 0 || math.IsNaN(rate) || math.IsInf(rate, 0) {
 		return fmt.Errorf("%s: rate %q: want a number of events per second, 0 or more (leave the row out where it is not known)", p.place(p.columns.rate), fields[p.columns.rate])
 	}
-	if rate > mostRate {
-		return fmt.Errorf("%s: rate %q: want at most %g events per second", p.place(p.columns.rate), fields[p.columns.rate], mostRate)
+	if rate > mostRate && p.values != Counter {
+		return fmt.Errorf("%s: rate %q: want at most %g events per second (of a counter -counter takes what is added from row to row)", p.place(p.columns.rate), fields[p.columns.rate], mostRate)
 	}
 	p.rows = append(p.rows, row{at, rate, p.line})
 	return nil
@@ -201,6 +205,15 @@ func (p *rowParser) said(step time.Duration) []string {
 	}
 	if p.columns.counts != "" {
 		say("the column %q is taken as events per second; where it counts the events of a bin, divide it by %v.", p.columns.counts, step.Seconds())
+	}
+	if p.values == Counter {
+		say("the values are taken as a counter: the rate of a bin is what was added to the next row.")
+	}
+	switch {
+	case p.restarts == 1:
+		say("the counter begins anew on line %d: the bin before is a gap.", p.restartLine)
+	case p.restarts > 1:
+		say("the counter begins anew %d times, first on line %d: the bins before are gaps.", p.restarts, p.restartLine)
 	}
 	if p.columns.n > 2 {
 		say("of %d columns, %q and %q are read.", p.columns.n, p.columns.timeName, p.columns.rateName)

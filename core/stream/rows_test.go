@@ -89,7 +89,7 @@ var exports = map[string]struct {
 	"few of many":    {text: "1714521600,1\n1714521660,2\n1714524000,3\n1714531260,4\n", want: sparse(minutes(), map[int]float64{0: 1, 1: 2, 40: 3, 161: 4})},
 	"no rate": {text: "time,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,\n2024-05-01T00:02:00Z,null\n2024-05-01T00:03:00Z,2\n2024-05-01T00:04:00Z,2\n", want: minutes(1, nan, nan, 2, 2),
 		notes: []string{"2 rows without a rate were taken as gaps."}},
-	"more than anybody has": {text: "2024-05-01T00:00:00Z,1e13\n", fail: `t.csv:1:22: rate "1e13": want at most 1e+12 events per second`},
+	"more than anybody has": {text: "2024-05-01T00:00:00Z,1e13\n", fail: `t.csv:1:22: rate "1e13": want at most 1e+12 events per second (of a counter -counter takes what is added from row to row)`},
 }
 
 const sinceWords = "seconds since 1970 have 9 or 10 digits here, from 1973 to 2261, milliseconds 12 or 13, microseconds 15 or 16, nanoseconds 18 or 19"
@@ -136,7 +136,7 @@ func TestJitter(t *testing.T) {
 						fmt.Fprintf(&b, "%d,%d\n", start.Add(phase+time.Duration(i)*step+off).UnixNano(), i)
 					}
 				}
-				c, _, err := ParseCurve("t.csv", strings.NewReader(b.String()))
+				c, _, err := ParseCurve("t.csv", strings.NewReader(b.String()), RatesOnly)
 				if worst > 0.25 {
 					if err == nil {
 						t.Errorf("bins of %v from %v: a row that is %.0f %% off is taken", step, phase, 100*worst)
@@ -176,7 +176,7 @@ func TestJumps(t *testing.T) {
 		"days without":          {hour(0) + hour(1) + hour(2), ""},
 		"a few minutes":         {row(0, 0) + row(0, 1) + row(0, 50), ""},
 	} {
-		_, notes, err := ParseCurve("t.csv", strings.NewReader(c.text))
+		_, notes, err := ParseCurve("t.csv", strings.NewReader(c.text), RatesOnly)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -196,7 +196,7 @@ func TestWideTextIsNamed(t *testing.T) {
 			for _, u := range append(mark, units...) {
 				raw = order.AppendUint16(raw, u)
 			}
-			if _, _, err := ParseCurve("t.csv", bytes.NewReader(raw)); err == nil || !strings.Contains(err.Error(), "t.csv:1:1: it is text in "+code+", and UTF-8 is read") {
+			if _, _, err := ParseCurve("t.csv", bytes.NewReader(raw), RatesOnly); err == nil || !strings.Contains(err.Error(), "t.csv:1:1: it is text in "+code+", and UTF-8 is read") {
 				t.Errorf("%s, mark %v: %v", code, mark, err)
 			}
 		}

@@ -18,7 +18,7 @@ const maxBins = 50_000_000
 
 // ReadCurve reads a trace from a CSV file, which may be gzip-compressed, whatever its name. See [ParseCurve] for what it may look like, and for the notes. A pipe that nobody writes to is waited for, until ctx is
 // done; what is neither a pipe nor an ordinary file, such as a device, is refused: it may never end.
-func ReadCurve(ctx context.Context, path string) (c Curve, notes []string, err error) {
+func ReadCurve(ctx context.Context, path string, values Values) (c Curve, notes []string, err error) {
 	type result struct {
 		c     Curve
 		notes []string
@@ -26,7 +26,7 @@ func ReadCurve(ctx context.Context, path string) (c Curve, notes []string, err e
 	}
 	done := make(chan result, 1)
 	go func() { // what opens or reads a pipe cannot be interrupted: it is left behind
-		c, notes, err := readCurve(path)
+		c, notes, err := readCurve(path, values)
 		done <- result{c, notes, err}
 	}()
 	select {
@@ -37,7 +37,7 @@ func ReadCurve(ctx context.Context, path string) (c Curve, notes []string, err e
 	}
 }
 
-func readCurve(path string) (Curve, []string, error) {
+func readCurve(path string, values Values) (Curve, []string, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
@@ -56,21 +56,21 @@ func readCurve(path string) (Curve, []string, error) {
 	head, _ := r.Peek(len(gzipMagic)) // what is wrong with it, reading says
 	switch packed := string(head) == gzipMagic; {
 	case packed:
-		return readPacked(path, r)
+		return readPacked(path, r, values)
 	case strings.HasSuffix(path, ".gz") && len(head) > 0:
 		return Curve{}, nil, fmt.Errorf("read the arrival curve %s: its name says gzip, its content does not: rename it, or compress it with gzip", path)
 	}
-	return ParseCurve(path, r)
+	return ParseCurve(path, r, values)
 }
 
 // gzipMagic is how gzip's files begin (RFC 1952, 2.3.1).
 const gzipMagic = "\x1f\x8b"
 
 // readPacked reads a trace that is gzip-compressed.
-func readPacked(path string, r io.Reader) (c Curve, notes []string, err error) {
+func readPacked(path string, r io.Reader, values Values) (c Curve, notes []string, err error) {
 	z, err := gzip.NewReader(r) // it has nothing to close: the file has
 	if err == nil {
-		c, notes, err = ParseCurve(path, z)
+		c, notes, err = ParseCurve(path, z, values)
 	}
 	switch corrupt := flate.CorruptInputError(0); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -87,11 +87,11 @@ func readPacked(path string, r io.Reader) (c Curve, notes []string, err error) {
 // The time is RFC 3339, such as 2024-05-01T13:00:00Z, or a like form of ISO 8601 (a date alone is its midnight; UTC where no offset is written), or the time since
 // 1970 in seconds, milliseconds, microseconds or nanoseconds, which of these by its magnitude and the same in all rows. Rows may be in any order. The shortest
 // distance between two is the bin's length where all are whole bins apart; else all must lie within a quarter of a bin of such a grid, and are moved onto it.
-// A missing bin, or one whose rate is empty, is a gap (NaN).
+// A missing bin, or one whose rate is empty, is a gap (NaN). values says what the second column is: a counter is refused unless it is asked for.
 //
 // The notes are sentences that say what was made of the rows that their writer may not have meant. Errors begin with name:line:column, as compilers' do.
-func ParseCurve(name string, r io.Reader) (c Curve, notes []string, err error) {
-	p, err := parseRows(name, r)
+func ParseCurve(name string, r io.Reader, values Values) (c Curve, notes []string, err error) {
+	p, err := parseRows(name, r, values)
 	if err != nil {
 		return Curve{}, nil, err
 	}
@@ -103,6 +103,15 @@ func ParseCurve(name string, r io.Reader) (c Curve, notes []string, err error) {
 	}
 	if len(p.rows) < 2 {
 		return Curve{}, nil, fmt.Errorf("%s:%d:1: all rows are of one time; a curve needs at least 2, to know the length of a bin", name, p.line)
+	}
+	switch values {
+	case RatesOnly:
+		err = p.checkRates()
+	case Counter:
+		err = p.differences()
+	}
+	if err != nil {
+		return Curve{}, nil, err
 	}
 	if c, err = p.curve(); err != nil {
 		return Curve{}, nil, err

@@ -2,7 +2,8 @@
 // core/onnx can differentiate.
 //
 // Input is a batch of windows of history and the time features of their bins and of those to forecast; output is the bins that follow. [Train] learns
-// its weights by Adam on ONNX Runtime. A test compares it with a second implementation, in float64 and by FFT, at the same weights.
+// its weights by Adam on ONNX Runtime; [Inference] is the same model multiplied out, for what is written to a file and run. A test compares both with a second
+// implementation, in float64 and by FFT, at the same weights.
 //
 // It follows the code that its authors published. What differs, and why:
 //

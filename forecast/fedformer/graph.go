@@ -104,7 +104,7 @@ func (n net) norm(name string, x *onnx.Tensor) *onnx.Tensor {
 
 // decompose splits off the moving average over time; beyond the ends the first and the last bin repeat.
 func (n net) decompose(x *onnx.Tensor) (season, trend *onnx.Tensor) {
-	if l := x.Shape()[1]; l <= averageByMatrix {
+	if l := x.Shape()[x.Rank()-2]; l <= averageByMatrix {
 		trend = n.MatMul(n.averages(l), x)
 	} else {
 		trend = n.Mul(n.windowSums(x), n.Scalar(1/float32(n.c.Average)))
@@ -117,13 +117,16 @@ const averageByMatrix = 512
 
 // averages is the matrix of the moving average over l bins.
 func (n net) averages(l int) *onnx.Tensor {
-	return n.table(fmt.Sprintf("average of %d", l), l, l, func(m []float32) {
-		for t := range l {
-			for j := range n.c.Average {
-				m[t*l+min(max(t-n.c.before()+j, 0), l-1)] += 1 / float32(n.c.Average)
-			}
+	return n.table(fmt.Sprintf("average of %d", l), l, l, func(m []float32) { n.average(m, l, 1) })
+}
+
+// average adds the matrix of the moving average over l bins to m, so many times.
+func (n net) average(m []float32, l int, times float32) {
+	for t := range l {
+		for j := range n.c.Average {
+			m[t*l+min(max(t-n.c.before()+j, 0), l-1)] += times / float32(n.c.Average)
 		}
-	})
+	}
 }
 
 // before is how many bins before its own a moving average begins.
@@ -131,13 +134,13 @@ func (c Config) before() int { return c.Average - 1 - (c.Average-1)/2 }
 
 // windowSums are the sums under the moving average: of 1, 2, 4 … neighbours, of which those that make up its length are added.
 func (n net) windowSums(x *onnx.Tensor) *onnx.Tensor {
-	l, k, before := x.Shape()[1], n.c.Average, n.c.before()
-	first, last := n.Slice(x, 1, 0, 1), n.Slice(x, 1, l-1, l)
-	sums := n.Concat(1, append(append(slices.Repeat([]*onnx.Tensor{first}, before), x), slices.Repeat([]*onnx.Tensor{last}, k-1-before)...)...)
+	l, k, before := x.Shape()[x.Rank()-2], n.c.Average, n.c.before()
+	first, last := n.Slice(x, -2, 0, 1), n.Slice(x, -2, l-1, l)
+	sums := n.Concat(-2, append(append(slices.Repeat([]*onnx.Tensor{first}, before), x), slices.Repeat([]*onnx.Tensor{last}, k-1-before)...)...)
 	var total *onnx.Tensor
 	for width, from := 1, 0; ; width *= 2 { // sums are of width neighbours
 		if k&width != 0 {
-			part := n.Slice(sums, 1, from, from+l)
+			part := n.Slice(sums, -2, from, from+l)
 			if from += width; total == nil {
 				total = part
 			} else {
@@ -147,8 +150,8 @@ func (n net) windowSums(x *onnx.Tensor) *onnx.Tensor {
 		if from == k {
 			return total
 		}
-		m := sums.Shape()[1]
-		sums = n.Add(n.Slice(sums, 1, 0, m-width), n.Slice(sums, 1, width, m))
+		m := sums.Shape()[x.Rank()-2]
+		sums = n.Add(n.Slice(sums, -2, 0, m-width), n.Slice(sums, -2, width, m))
 	}
 }
 

@@ -76,6 +76,13 @@ func (o Options) validate() error {
 // Scaled is [Forward] of windows x [Batch,Input] with the time features past [Batch,Input,Marks] and ahead [Batch,Horizon,Marks] to [Batch,Horizon].
 // Each window is scaled to mean 0 and deviation 1, and its forecast back.
 func Scaled(g *onnx.Graph, c Config, x, past, ahead *onnx.Tensor, weight func(name string, shape ...int) *onnx.Tensor) *onnx.Tensor {
+	return scaled(g, c, x, past, ahead, weight, Forward)
+}
+
+// scaled scales the windows for forward, and its forecasts back.
+func scaled(g *onnx.Graph, c Config, x, past, ahead *onnx.Tensor, weight func(name string, shape ...int) *onnx.Tensor,
+	forward func(g *onnx.Graph, c Config, x, xm, ym *onnx.Tensor, weight func(name string, shape ...int) *onnx.Tensor) *onnx.Tensor,
+) *onnx.Tensor {
 	mean := g.ReduceMean(x, true, 1)
 	off := g.Sub(x, mean)
 	deviation := g.Sqrt(g.Add(g.ReduceMean(g.Square(off), true, 1), g.Scalar(leastDeviation*leastDeviation)))
@@ -83,7 +90,7 @@ func Scaled(g *onnx.Graph, c Config, x, past, ahead *onnx.Tensor, weight func(na
 	if c.Marks > 0 {
 		marks = g.Concat(1, g.Slice(past, 1, c.Input-c.Label, c.Input), ahead)
 	}
-	y := Forward(g, c, g.Reshape(g.Div(off, deviation), c.Batch, c.Input, 1), past, marks, weight)
+	y := forward(g, c, g.Reshape(g.Div(off, deviation), c.Batch, c.Input, 1), past, marks, weight)
 	return g.Add(g.Mul(g.Reshape(y, c.Batch, c.Horizon), deviation), mean)
 }
 

@@ -34,3 +34,16 @@ func TestForecastModelIsTriedOnPlainTraffic(t *testing.T) {
 		}
 	}
 }
+
+// One that is slower than a decision waits is told of, too: no forecast would be its own.
+func TestForecastModelIsSlow(t *testing.T) {
+	p := patient(t)
+	p.Job.Autoscale.Watch = 5 * time.Second // a quarter of which a decision waits
+	found := ok("forecast model", "m.onnx can be used")
+	if f := p.paceOf(found, 1250*time.Millisecond); f != found {
+		t.Errorf("in time it says %+v", f)
+	}
+	if f := p.paceOf(found, 1251*time.Millisecond); f.State != Warn || !strings.Contains(f.Says, "can be used, but took 1.251s for one forecast, and a decision waits 1.25s at most") || f.Do == "" {
+		t.Errorf("too late it says %+v", f)
+	}
+}

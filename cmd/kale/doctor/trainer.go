@@ -140,11 +140,26 @@ func (p Patient) tryForecaster(context.Context) []Finding {
 		return []Finding{ok(check, "%s: %v", path, err).but(Fail, advice)}
 	}
 	answers := m.Try()
+	began := time.Now()
+	if answers == nil { // the first answer takes longer than those that follow
+		answers = m.Try()
+	}
+	took := time.Since(began)
 	if err := m.Close(); err != nil {
 		return []Finding{ok(check, "%s: %v", path, err).but(Warn, "")}
 	}
 	if answers != nil {
 		return []Finding{ok(check, "%s gives no forecast of plain traffic, so that forecasts would be made by seasonal: %v", path, answers).but(Fail, advice)}
 	}
-	return []Finding{ok(check, "%s can be used", path)}
+	return []Finding{p.paceOf(ok(check, "%s can be used", path), took)}
+}
+
+// paceOf is what is found of a model that can be used, and took so long for a forecast.
+func (p Patient) paceOf(found Finding, took time.Duration) Finding {
+	most := core.ForecastPatience(p.Job)
+	if took <= most {
+		return found
+	}
+	found.Says += fmt.Sprintf(", but took %v for one forecast, and a decision waits %v at most: forecasts would be made by seasonal whenever it is so slow", took.Round(time.Millisecond), most)
+	return found.but(Warn, "A smaller model is quicker, and so is a machine with less to do.")
 }
