@@ -77,6 +77,23 @@ func TestPeakAndSaturation_Kale_3_3(t *testing.T) {
 	}
 }
 
+// Of a flat curve the fewest workers are the peak: which of the others is a rounding above them says nothing. A real rise, however small, is one.
+func TestPeakOfAFlatCurve(t *testing.T) {
+	flat := Model{Form: FormAsync, Theta: []float64{0, 0, 0.001}} // 1000 samples/s with any number; a rounding more with 11
+	if flat.Throughput(11, 11) <= flat.Throughput(1, 1) {
+		t.Fatal("there is nothing to see here")
+	}
+	if w, rate := flat.Curve(1, 28, nil).Peak(); w != 1 || rate != flat.Throughput(1, 1) {
+		t.Errorf("the peak is %v with %d workers, want that of 1", rate, w)
+	}
+	if w, saturated := flat.Smallest(2000, 1, 28, nil); w != 1 || !saturated {
+		t.Errorf("beyond the peak %d workers are the best (saturated %v), want 1", w, saturated)
+	}
+	if w, _ := (Model{Form: FormAsync, Theta: []float64{1e-8, 0, 0.001}}).Curve(1, 28, nil).Peak(); w != 28 {
+		t.Errorf("the peak of a curve that rises is at %d workers, want 28", w)
+	}
+}
+
 // Reference: Kale §3.3, the four published fits. Sync T4 and both async fits
 // have next to no contention (θ3, θ2 below 1e-13) and rise throughout.
 func TestPublishedFits_Kale_3_3(t *testing.T) {

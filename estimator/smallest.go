@@ -12,8 +12,12 @@ type Curve struct {
 	min  int
 	f    []float64 // f[i] = F(min+i), samples/s
 	best []float64 // best[i] = the largest of f[0..i], non-decreasing
-	peak int       // the smallest w with the largest F
+	peak int       // the smallest w with the largest F, but for rounding
 }
+
+// sameRate is the relative difference below which two rates are the same: many
+// times that of rounding, far below what anything measures.
+const sameRate = 1e-9
 
 // Curve tabulates F over workers min … max, both clipped to [0, MaxWorkers];
 // a max below min counts as min. servers gives the parameter servers that w
@@ -22,7 +26,7 @@ func (m Model) Curve(min, max int, servers func(w int) int) Curve {
 	min = clip(min, 0, MaxWorkers)
 	max = clip(max, min, MaxWorkers)
 	c := Curve{min: min, f: make([]float64, max-min+1), best: make([]float64, max-min+1), peak: min}
-	top := -1.0
+	top, most := -1.0, -1.0 // the peak's rate; the largest
 	for i := range c.f {
 		w := min + i
 		p := w
@@ -30,10 +34,13 @@ func (m Model) Curve(min, max int, servers func(w int) int) Curve {
 			p = servers(w)
 		}
 		c.f[i] = m.Throughput(w, p)
-		if c.f[i] > top {
+		if c.f[i] > top*(1+sameRate) {
 			top, c.peak = c.f[i], w
 		}
-		c.best[i] = top
+		if c.f[i] > most {
+			most = c.f[i]
+		}
+		c.best[i] = most
 	}
 	return c
 }
@@ -47,7 +54,8 @@ func (c Curve) At(w int) float64 {
 }
 
 // Peak returns the smallest worker count with the largest throughput, and that
-// throughput in samples per second.
+// throughput in samples per second. Rates that differ by rounding only, a
+// relative 1e-9, count as the same.
 func (c Curve) Peak() (w int, rate float64) { return c.peak, c.At(c.peak) }
 
 // Smallest returns the smallest w in the range with F(w) > load (Kale Eq. 10),

@@ -263,7 +263,8 @@ func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, r
 	arrivals := traffic.NewArrivals(traffic.ArrivalsOptions{Keep: reach + 2*step, Step: step})
 	bar := a.progress()
 	defer bar.done()
-	if _, err := a.theTopic(ctx, cl, o); err != nil {
+	info, err := a.theTopic(ctx, cl, o)
+	if err != nil {
 		return forecast.Series{}, err
 	}
 	answered := a.awaitBrokers(o.Brokers, traffic.RequestTimeout)
@@ -278,13 +279,24 @@ func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, r
 		if ctx.Err() != nil {
 			return forecast.Series{}, errors.New("reading the arrival history: interrupted")
 		}
-		return forecast.Series{}, err
+		return forecast.Series{}, reached(err)
 	}
 	s := known(forecast.Series{Start: start, Step: step, Values: arrivals.Series(step, start, end)})
 	if s.Known() == 0 {
-		return s, fmt.Errorf("topic %q has no arrival history in the last %s: is anything written to it, with timestamps of then?", o.Topic, job.FormatDuration(reach))
+		return s, fmt.Errorf("topic %q has no arrival history in the last %s: %s", o.Topic, job.FormatDuration(reach), noHistory(ctx, cl, info))
 	}
 	return s, nil
+}
+
+// noHistory is why a topic may have none, and what helps.
+func noHistory(ctx context.Context, cl *traffic.Client, info traffic.Info) string {
+	if info.TimestampType == "LogAppendTime" {
+		if records, err := cl.Held(ctx, time.Time{}); err == nil && records > 0 {
+			return fmt.Sprintf("it holds %s records, and its message.timestamp.type is LogAppendTime, so that these bear the time at which the broker took them in, which is just now. "+
+				"Give it time to see arrivals; or, for records that are written with timestamps of the past, set message.timestamp.type=CreateTime and write them once more", number(float64(records)))
+		}
+	}
+	return "is anything written to it, with timestamps of then?"
 }
 
 // known cuts off what lies before the first measurement.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -91,6 +92,12 @@ func TestThroughputFromTheProfile(t *testing.T) {
 	name, _, _ = strings.Cut(name, `"`)
 	if r := s.must("profile", "show", name); !strings.Contains(r.out, "model/measured") {
 		t.Errorf("%s", r.out)
+	}
+	if r := s.run("profile", "show", "nosuch"); r.code != exitFailed || !strings.Contains(r.err, `no job "nosuch" is known`) || !strings.HasSuffix(r.err, ". Profiles are stored of: "+name+"\n") {
+		t.Errorf("what there is to show is not named: %+v", r)
+	}
+	if r := s.run("profile", "show", name+"s"); !strings.Contains(r.err, fmt.Sprintf("Did you mean %q?", name)) {
+		t.Errorf("what may be meant is not named: %+v", r)
 	}
 
 	// What it was measured under has changed: it holds, with a warning.

@@ -32,6 +32,9 @@ func profileShowCommand(a *app) *cobra.Command {
 					return a.showProfile(filepath.Join(dir, profileFile), most, p)
 				}
 			}
+			if errors.Is(err, errNoJob) {
+				return a.noProfile(args[0], err)
+			}
 			if err != nil {
 				return err
 			}
@@ -48,6 +51,25 @@ func profileShowCommand(a *app) *cobra.Command {
 	f.register(c)
 	a.jsonFlag(c, "print it as JSON")
 	return c
+}
+
+// noProfile is the error of a job that is not known here, with those of which a profile is stored: these need not have run.
+func (a *app) noProfile(name string, err error) error {
+	root, rerr := a.stateRoot()
+	if rerr != nil {
+		return err
+	}
+	entries, _ := os.ReadDir(root) // what cannot be read is not listed
+	var names []string
+	for _, e := range entries {
+		if exists(filepath.Join(root, e.Name(), profileFile)) {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w. %sProfiles are stored of: %s", err, job.DidYouMean(name, names), strings.Join(names, ", "))
 }
 
 // profiledJSON is what kale profile -json prints.

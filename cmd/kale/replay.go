@@ -153,6 +153,9 @@ func (f *replayFlags) check(given *pflag.FlagSet) error {
 	if given.Changed("scale") && !(f.scale > 0 && f.scale <= mostScale) {
 		return usagef("-scale %v: want a number above 0, up to %s", f.scale, number(mostScale))
 	}
+	if given.Changed("jobs") && f.jobs < 1 {
+		return usagef("-jobs %d: want 1 to %s", f.jobs, number(replay.MostJobs))
+	}
 	if f.job == "" && (len(f.vars) > 0 || len(f.varFiles) > 0) {
 		return usagef("-var and -var-file are of a job file: say with -job which")
 	}
@@ -278,7 +281,7 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 	case "", replay.PerfectForecast:
 	default:
 		j.Forecast.Model = f.forecaster
-		if !f.forecasts() {
+		if file := j.Forecast.ModelFile(); !f.forecasts() && (file == "" || exists(file)) { // it is asked for nothing
 			break
 		}
 		if err := core.CheckForecaster(j, f.forecaster); err != nil {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/replay"
+	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/traffic"
 	"github.com/kale-sched/kale/examples"
 )
 
@@ -398,7 +400,10 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-seeds", "-3"}, exitUsage, "-seeds -3: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-gpus", "8"}, exitUsage, "say with -jobs how many"},
-		{[]string{"-synthetic", "week", "-jobs", "0"}, exitFailed, "a fleet of 0 jobs"},
+		{[]string{"-synthetic", "week", "-jobs", "0"}, exitUsage, "-jobs 0: want 1 to 10,000"},
+		{[]string{"-synthetic", "week", "-jobs", "-2"}, exitUsage, "-jobs -2: want 1 to 10,000"},
+		{[]string{"-synthetic", "week", "-policies", "static", "-forecaster", "nosuch"}, exitFailed, "-forecaster: nosuch does not exist: train one with kale forecast train"},
+		{[]string{"-synthetic", "week", "-policies", "static", "-forecaster", "nosuch.onnx"}, exitFailed, "-forecaster: nosuch.onnx does not exist: train one with kale forecast train"},
 		{[]string{"-synthetic", "week", "-jobs", "100000"}, exitFailed, "a fleet of 100,000 jobs: want 1 to 10,000, which take some 4 GB of memory"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that 8 is the least"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
@@ -461,4 +466,34 @@ func TestReplayTopic(t *testing.T) {
 	}
 	b.interrupt()
 	b.end()
+}
+
+// Of a topic whose records bear the time at which the broker took them in, that is said to be why it has no past; of one without records it is not.
+func TestNoHistoryOfLogAppendTime(t *testing.T) {
+	s := newShell(t)
+	stamped := map[string]string{"message.timestamp.type": "LogAppendTime"} // the embedded broker tells it, and finds records by their own time all the same
+	at := broker(t, stream.TopicSpec{Name: "clicks", Partitions: 1, Config: stamped}, stream.TopicSpec{Name: "empty", Partitions: 1, Config: stamped}, stream.TopicSpec{Name: "own", Partitions: 1})
+	const asked = "is anything written to it, with timestamps of then?"
+	for topic, want := range map[string]string{
+		"clicks": " records, and its message.timestamp.type is LogAppendTime, so that these bear the time at which the broker took them in, which is just now. Give it time to see arrivals; " +
+			"or, for records that are written with timestamps of the past, set message.timestamp.type=CreateTime and write them once more",
+		"empty": asked,
+		"own":   asked,
+	} {
+		if topic != "empty" {
+			s.must("produce", "-brokers", at, "-topic", topic, "-history", "20m", "-peak", "1", "-duration", "0")
+		}
+		cl, err := traffic.NewClient(traffic.ClientOptions{Brokers: []string{at}, Topic: topic})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		info, err := cl.Topic(t.Context())
+		if got := noHistory(t.Context(), cl, info); err != nil || !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %q, %v; want %q", topic, got, err, want)
+		}
+	}
+	if r := s.run("replay", "-trace", "kafka://"+at+"/empty"); r.code != exitFailed || !strings.Contains(r.err, `topic "empty" has no arrival history in the last 28d: `+asked) {
+		t.Errorf("of an empty topic: %+v", r)
+	}
 }

@@ -22,6 +22,14 @@ func (a *app) theTopic(ctx context.Context, cl *traffic.Client, o traffic.Client
 	return info, nil
 }
 
+// reached is the error of a question to brokers, with what helps where that is that none was reached or has answered.
+func reached(err error) error {
+	if traffic.Unreached(err) {
+		return unanswered(err)
+	}
+	return err
+}
+
 // unanswered is the error of a question that brokers have not answered, with what helps.
 func unanswered(err error) error {
 	return fmt.Errorf("%w; are the addresses right, and does a broker run there?", err)

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/kale-sched/kale/core/stream"
+	"github.com/kale-sched/kale/core/traffic"
 )
 
 // jobAt is the file of a job on some brokers.
@@ -53,5 +58,18 @@ func TestBrokersNotThere(t *testing.T) {
 	}
 	if r := s.run("replay", "-trace", "kafka://"+there+"/clickz"); !strings.Contains(r.err, `topic "clickz" has no arrival history in the last 28d`) {
 		t.Errorf("an empty topic:\n%s", r.err)
+	}
+}
+
+// What helps is said of brokers that are not reached, and of nothing else.
+func TestReached(t *testing.T) {
+	refused := fmt.Errorf("backfill the arrivals: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+	if got := reached(refused); !errors.Is(got, refused) || !strings.HasSuffix(got.Error(), "connection refused; are the addresses right, and does a broker run there?") {
+		t.Error(got)
+	}
+	for _, err := range []error{traffic.ErrNoTopic, fmt.Errorf("a broker: %w", &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET})} {
+		if got := reached(err); !errors.Is(got, err) || got.Error() != err.Error() {
+			t.Error(got)
+		}
 	}
 }

@@ -37,7 +37,7 @@ func newAutopilot(name string, p Params) autopilot {
 func (p autopilot) propose(s *sheet) proposal {
 	o, m := s.o, s.remember(p.name)
 	if used, why := s.used(p.demand); why == "" && !s.settling() {
-		m.Metrics.note(o.Now, p.window, min(autopilotAverage, p.window/8), used)
+		m.Metrics.note(o.Now, p.window, p.averaged(), used)
 	} else {
 		m.Metrics.forget(o.Now, p.window)
 	}
@@ -48,13 +48,16 @@ func (p autopilot) propose(s *sheet) proposal {
 	wish := ceilCount(usage * (1 + p.margin) / p.target)
 	m.Wishes.note(o.Now, p.delay, 0, float64(wish))
 	want := p.steady(s, m, wish)
-	s.note("usage", usage, "workers", fmt.Sprintf("of the last %s, level %g of its averages over %s", formatDuration(p.window), p.percentile, formatDuration(autopilotAverage)))
+	s.note("usage", usage, "workers", fmt.Sprintf("of the last %s, level %g of its averages over %s", formatDuration(p.window), p.percentile, formatDuration(bucketWidth(p.window, p.averaged()))))
 	s.note("wish", float64(wish), "workers", fmt.Sprintf("usage × (1 + %g) / target %g", p.margin, p.target))
 	s.note("after delay and decay", float64(want), "workers", fmt.Sprintf("no fewer than the largest wish of %s; at most halved in %s", formatDuration(p.delay), formatDuration(autopilotHalving)))
 	load := s.lastLoad()
 	return proposal{want: want, load: load, source: "utilisation",
 		reason: fmt.Sprintf("the usage of %s workers in the last %s asks for %s", formatNumber(usage), formatDuration(p.window), workers(want))}
 }
+
+// averaged is over how long usage is averaged.
+func (p autopilot) averaged() time.Duration { return min(autopilotAverage, p.window/8) }
 
 // statistic is S over the averages in the row.
 func (p autopilot) statistic(r row) (usage float64, ok bool) {

@@ -57,3 +57,28 @@ func TestHPADemand(t *testing.T) {
 		t.Errorf("%d workers without a rate, want 7\n%s", d.Target, d.Explain())
 	}
 }
+
+// Over how long Autopilot averages goes by its window, and so does what it says of it.
+func TestAutopilotSaysOverHowLongItAverages(t *testing.T) {
+	for window, want := range map[float64]string{ // minutes
+		16:          "of the last 16m, level 0.98 of its averages over 2m",
+		60:          "of the last 1h, level 0.98 of its averages over 5m",
+		7 * 24 * 60: "of the last 168h, level 0.98 of its averages over 35m", // no more than 288 of them are kept
+	} {
+		p, err := New("autopilot-short", Params{"guard": 0, "window": window, "percentile": 0.98})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := reference()
+		o.Flow = Flow{Known: true, Busy: 0.8, Trained: 80_000}
+		s := NewSuccession(p)
+		for range 30 { // until the first usage counts
+			s.Decide(o)
+			o.Now = o.Now.Add(o.Interval)
+		}
+		d := s.Decide(o)
+		if text := d.Explain(); !strings.Contains(text, want) {
+			t.Errorf("window of %g minutes: it lacks %q:\n%s", window, want, text)
+		}
+	}
+}

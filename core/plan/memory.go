@@ -53,6 +53,9 @@ func (s *sheet) remember(owner string) *memory {
 	return m
 }
 
+// bucketWidth is how wide the buckets of a row are that were to be width wide: the row is bounded.
+func bucketWidth(window, width time.Duration) time.Duration { return max(width, window/rowBuckets) }
+
 // note adds values at now, drops what is older than window, and starts another
 // bucket once the last one is width old. width 0 is the narrowest that keeps the
 // row bounded.
@@ -67,7 +70,7 @@ func (r *row) note(now time.Time, window, width time.Duration, values ...float64
 		}
 	}
 	at := now.UnixMilli()
-	width = max(width, window/rowBuckets)
+	width = bucketWidth(window, width)
 	if n := len(*r); n > 0 && (time.Duration(at-(*r)[n-1].At)*time.Millisecond < width) {
 		b := &(*r)[n-1]
 		b.N++

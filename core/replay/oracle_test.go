@@ -113,7 +113,7 @@ func TestOracleWithoutCostOfRescales(t *testing.T) {
 	c := compare(t, reference(t), morning(), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
 	sum, _, _ := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
 	m := sum.metrics(&c.fig)
-	fluid, _ := c.fluid()
+	fluid, _, _ := c.fluid()
 	if m.Cost > fluid*1.001 || m.Cost < fluid*0.95 {
 		t.Errorf("the oracle costs %.1f where rescales are free, the fluid bound is %.1f GPU-hours", m.Cost, fluid)
 	}

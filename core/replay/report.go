@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -29,9 +30,10 @@ type Report struct {
 	Max     int       `json:"workers_max"`
 	MaxLag  float64   `json:"max_lag_s"`
 	Weights Weights   `json:"weights"`
-	// ShareAtMin is the share of time in which workers.min carry the load.
-	ShareAtMin float64 `json:"share_at_min"`
-	// FluidGPUHours are those of the smallest F(w) ≥ L at every moment, with rescales that are free and instant.
+	// ShareAtMin is the share of time in which workers.min carry the load, ShareBeyondMax that in which no number of workers up to workers.max does.
+	ShareAtMin     float64 `json:"share_at_min"`
+	ShareBeyondMax float64 `json:"share_beyond_max,omitempty"`
+	// FluidGPUHours are those of the smallest F(w) ≥ L at every moment, and of the largest F(w) where there is none, with rescales that are free and instant.
 	FluidGPUHours float64  `json:"fluid_gpu_hours"`
 	Notes         []string `json:"notes,omitempty"`
 	// Forecasts say who made them; none where no policy that is compared goes by any.
@@ -53,6 +55,8 @@ type Report struct {
 	price   float64
 	gpus    float64
 	model   func(w int) float64
+	best    int  // the workers that train most
+	rising  bool // one more than workers.max train more
 }
 
 // Row is a policy's figures: means over the seeds, and the half widths of their 95 % intervals.
@@ -230,7 +234,9 @@ func (c *Comparison) report() *Report {
 	if !c.o.World.Live {
 		r.Rescale = c.o.World.Outage.String()
 	}
-	r.FluidGPUHours, r.ShareAtMin = c.fluid()
+	r.FluidGPUHours, r.ShareAtMin, r.ShareBeyondMax = c.fluid()
+	r.best = sufficient(c.capacity, math.Inf(1), r.Min, r.Max)
+	r.rising = r.best == r.Max && RateOf(c.j, float64(r.Max+1)) > c.capacity[r.Max]*(1+sameRate)
 	r.Forecasts = c.makers()
 	return r
 }
@@ -252,6 +258,9 @@ func (r *Report) note() {
 		add("%s of the %s bins replayed (%.2g %%) are not in the trace: they lie on straight lines between their neighbours, and forecasts take them as missing.",
 			plan.Thousands(int64(n)), plan.Thousands(int64(of)), 100*float64(n)/float64(of))
 	}
+	if why := r.overloaded(); why != "" {
+		add("%s", why)
+	}
 	if r.course.Fewer != "" {
 		add("%s", r.course.Fewer)
 	}
@@ -271,30 +280,37 @@ func (r *Report) note() {
 	}
 }
 
-// fluid is the GPU-hours a day of the smallest sufficient number of workers at every moment, and the share of time in which that is workers.min.
-func (c *Comparison) fluid() (gpuHours, atMin float64) {
+// fluid is the GPU-hours a day of the smallest sufficient number of workers at every moment, and the share of time in which that is workers.min, and in which there
+// is none.
+func (c *Comparison) fluid() (gpuHours, atMin, beyond float64) {
 	total, seconds := 0.0, 0.0
 	for _, p := range c.course.Parts {
 		for _, load := range p.Rates {
 			w := sufficient(c.capacity, load, c.j.Workers.Min, c.j.Workers.Max)
 			total += float64(w) * p.Step.Seconds()
 			seconds += p.Step.Seconds()
-			if w == c.j.Workers.Min {
+			switch {
+			case c.capacity[w] < load:
+				beyond += p.Step.Seconds()
+			case w == c.j.Workers.Min:
 				atMin += p.Step.Seconds()
 			}
 		}
 	}
-	return total * c.fig.gpus / 3600 / (seconds / day.Seconds()), atMin / seconds
+	return total * c.fig.gpus / 3600 / (seconds / day.Seconds()), atMin / seconds, beyond / seconds
 }
 
-// sufficient is the least number of workers from lo to hi with F(w) ≥ load, or the best there is.
+// sameRate is the relative difference below which two numbers of workers train equally much: that of rounding.
+const sameRate = 1e-9
+
+// sufficient is the least number of workers from lo to hi with F(w) ≥ load, or else the least of those that train most.
 func sufficient(capacity []float64, load float64, lo, hi int) int {
 	best := lo
 	for w := lo; w <= hi; w++ {
 		if capacity[w] >= load {
 			return w
 		}
-		if capacity[w] > capacity[best] {
+		if capacity[w] > capacity[best]*(1+sameRate) {
 			best = w
 		}
 	}

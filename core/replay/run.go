@@ -72,14 +72,14 @@ func (r *run) start() {
 	}
 }
 
-// smallest is the least number of workers from lo to hi that train more than load, or the best there is.
+// smallest is the least number of workers from lo to hi that train more than load, or else the least of those that train most.
 func smallest(capacity []float64, load float64, lo, hi int) int {
 	best := lo
 	for w := lo; w <= hi; w++ {
 		if capacity[w] > load {
 			return w
 		}
-		if capacity[w] > capacity[best] {
+		if capacity[w] > capacity[best]*(1+sameRate) {
 			best = w
 		}
 	}

@@ -36,6 +36,9 @@ func (r *Report) Headline() string {
 	default:
 		text += fmt.Sprintf("; the oracle, which is no bound here, holds %.0f", r.Oracle.GPUHours)
 	}
+	if r.ShareBeyondMax > 0 && k.ViolationPct > 0 {
+		text += fmt.Sprintf("; no number of workers up to workers.max trains more than %s of the %s records/s at the peak", amount(r.model(r.best)), amount(r.Peak))
+	}
 	if p := r.least(func(p *Row) bool {
 		return ownPolicy(p.Name) && p.Setting != LabelBest && (p.Name != k.Name || p.Setting == LabelDefault)
 	}); p != nil && p != k && p.Cost < 0.99*k.Cost {
@@ -174,12 +177,13 @@ func (r *Report) remarks() []string {
 			r.Weights.Lag, r.Weights.Violation, knows),
 		"Acc. lag and over are of the oldest untrained record at the end of each minute; p50, p99 and AUC weigh every record alike" + means + ". " + auc + ". Held % is of the GPUs of workers.max, busy % of those held.",
 	}
-	fluid := fmt.Sprintf("Fluid bound: %.1f GPU-hours a day (the smallest sufficient number of workers at every moment, rescales free and instant).", r.FluidGPUHours)
+	lacking := ""
+	if r.ShareBeyondMax > 0 {
+		lacking = ", and those that train most where none is"
+	}
+	fluid := fmt.Sprintf("Fluid bound: %.1f GPU-hours a day (the smallest sufficient number of workers at every moment%s, rescales free and instant).", r.FluidGPUHours, lacking)
 	if r.ShareAtMin > 0 {
-		share, enough := fmt.Sprintf("%.0f %%", 100*r.ShareAtMin), job.Count(r.Min, "worker")+" are enough"
-		if r.ShareAtMin < 0.005 {
-			share = "less than 1 %"
-		}
+		share, enough := percent(r.ShareAtMin), job.Count(r.Min, "worker")+" are enough"
 		if r.Min == 1 {
 			enough = "1 worker is enough"
 		}
@@ -189,6 +193,37 @@ func (r *Report) remarks() []string {
 		}
 	}
 	return append(append(out, fluid), r.Notes...)
+}
+
+// overloaded says that for some of the time the job's workers cannot train what arrives, and what helps; "": they can.
+func (r *Report) overloaded() string {
+	if r.ShareBeyondMax == 0 {
+		return ""
+	}
+	who := fmt.Sprintf("workers.max (%s, %s/s)", job.Count(r.best, "worker"), amount(r.model(r.best)))
+	if r.best < r.Max {
+		who = fmt.Sprintf("the number of workers that trains most (%d, %s/s)", r.best, amount(r.model(r.best)))
+	}
+	text := fmt.Sprintf("For %s of the time even %s does not train what arrives (peak %s/s), and the lag grows", percent(r.ShareBeyondMax), who, amount(r.Peak))
+	switch least := r.least(func(p *Row) bool { return p.ViolationPct == 0 }); {
+	case least != nil: // the objective bears it
+	case r.rising:
+		text += ": raise workers.max"
+	default:
+		text += ": more workers do not help, as their throughput is modelled; make each faster"
+	}
+	return text + "."
+}
+
+// percent writes a share of more than nothing.
+func percent(share float64) string {
+	switch {
+	case share < 0.005:
+		return "less than 1 %"
+	case share < 1 && share >= 0.995:
+		return "more than 99 %"
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
 }
 
 // floored says that much of the cost is that of workers.min, so that ratios without it tell more.

@@ -179,6 +179,28 @@ func TestReadCurve(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
+	damaged := bytes.Clone(packed.Bytes())
+	damaged[len(damaged)-6] ^= 1 // in its checksum
+	for name, c := range map[string]struct {
+		content []byte
+		says    string // "": it is read
+	}{
+		"packed.csv":   {packed.Bytes(), ""}, // read by what it is
+		"trunc.csv.gz": {packed.Bytes()[:packed.Len()/2], "trunc.csv.gz: it is gzip-compressed and cut short, so that its end is missing: copy or fetch it again"},
+		"end.csv.gz":   {packed.Bytes()[:packed.Len()-3], "cut short"},
+		"head.csv.gz":  {packed.Bytes()[:5], "cut short"},
+		"bits.csv.gz":  {damaged, "it is gzip-compressed and damaged: copy or fetch it again"},
+		"empty.csv.gz": {nil, "no row"},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, c.content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := ReadCurve(t.Context(), path, RatesOnly)
+		if c.says == "" && (err != nil || !cmp.Equal(minutes(1, 2), got)) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v, %v; want %q", name, got, err, c.says)
+		}
+	}
 	if _, _, err := ReadCurve(t.Context(), filepath.Join(dir, "absent.csv"), RatesOnly); err == nil {
 		t.Error("an absent file gives no error")
 	}

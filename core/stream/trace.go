@@ -2,8 +2,10 @@ package stream
 
 import (
 	"bufio"
+	"compress/flate"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -14,7 +16,7 @@ import (
 // maxBins bounds what one wrong timestamp can make of a trace: 1-minute bins for 95 years.
 const maxBins = 50_000_000
 
-// ReadCurve reads a trace from a CSV file, gzip-compressed where its name ends in .gz. See [ParseCurve] for what it may look like, and for the notes. A pipe that nobody writes to is waited for, until ctx is
+// ReadCurve reads a trace from a CSV file, which may be gzip-compressed, whatever its name. See [ParseCurve] for what it may look like, and for the notes. A pipe that nobody writes to is waited for, until ctx is
 // done; what is neither a pipe nor an ordinary file, such as a device, is refused: it may never end.
 func ReadCurve(ctx context.Context, path string, values Values) (c Curve, notes []string, err error) {
 	type result struct {
@@ -50,13 +52,33 @@ func readCurve(path string, values Values) (Curve, []string, error) {
 		return Curve{}, nil, fmt.Errorf("read the arrival curve: %w", err)
 	}
 	defer f.Close()
-	var r io.Reader = bufio.NewReaderSize(f, 1<<16)
-	if strings.HasSuffix(path, ".gz") {
-		if r, err = gzip.NewReader(r); err != nil { // it has nothing to close: the file has
-			return Curve{}, nil, fmt.Errorf("read the arrival curve %s: its name says gzip, its content does not: %w", path, err)
-		}
+	r := bufio.NewReaderSize(f, 1<<16)
+	head, _ := r.Peek(len(gzipMagic)) // what is wrong with it, reading says
+	switch packed := string(head) == gzipMagic; {
+	case packed:
+		return readPacked(path, r, values)
+	case strings.HasSuffix(path, ".gz") && len(head) > 0:
+		return Curve{}, nil, fmt.Errorf("read the arrival curve %s: its name says gzip, its content does not: rename it, or compress it with gzip", path)
 	}
 	return ParseCurve(path, r, values)
+}
+
+// gzipMagic is how gzip's files begin (RFC 1952, 2.3.1).
+const gzipMagic = "\x1f\x8b"
+
+// readPacked reads a trace that is gzip-compressed.
+func readPacked(path string, r io.Reader, values Values) (c Curve, notes []string, err error) {
+	z, err := gzip.NewReader(r) // it has nothing to close: the file has
+	if err == nil {
+		c, notes, err = ParseCurve(path, z, values)
+	}
+	switch corrupt := flate.CorruptInputError(0); {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		err = fmt.Errorf("read the arrival curve %s: it is gzip-compressed and cut short, so that its end is missing: copy or fetch it again", path)
+	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader), errors.As(err, &corrupt):
+		err = fmt.Errorf("read the arrival curve %s: it is gzip-compressed and damaged: copy or fetch it again", path)
+	}
+	return c, notes, err
 }
 
 // ParseCurve reads a trace of two columns, the start of a bin and its events per second, separated by commas, semicolons or tabs, with a decimal comma where

@@ -86,7 +86,9 @@ func (c *Client) ahead(ctx context.Context, parts []int32, skew, tolerance time.
 // known.
 func (f *filler) distrust(ctx context.Context) error {
 	f.wrong = make([]bool, len(f.times))
-	now, err := f.c.ahead(ctx, f.parts, f.skew, SkewLeast)
+	bounded, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	now, err := within(bounded, f.c, func(ctx context.Context) ([]Ahead, error) { return f.c.ahead(ctx, f.parts, f.skew, SkewLeast) })
 	if err != nil {
 		return fmt.Errorf("look for records that are dated ahead: %w", err)
 	}

@@ -126,7 +126,7 @@ func (f *filler) run(ctx context.Context) error {
 		return fmt.Errorf("its partitions are not numbered from 0: %v", f.parts)
 	}
 	row := func(at int64, stamp bool) ([]int64, error) {
-		m, err := f.c.list(ctx, f.parts, at)
+		m, err := f.list(ctx, at)
 		if err != nil {
 			return nil, err
 		}
@@ -218,11 +218,18 @@ func (f *filler) unborn(t time.Time) bool {
 	return true
 }
 
+// list is the client's, bounded as every question is.
+func (f *filler) list(ctx context.Context, at int64) (map[int32]listedOffset, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	return within(ctx, f.c, func(ctx context.Context) (map[int32]listedOffset, error) { return f.c.list(ctx, f.parts, at) })
+}
+
 func (f *filler) ask(ctx context.Context, i int) error {
 	if f.rows[i] != nil {
 		return nil
 	}
-	m, err := f.c.list(ctx, f.parts, f.dated(f.times[i]))
+	m, err := f.list(ctx, f.dated(f.times[i]))
 	if err != nil {
 		return fmt.Errorf("ask for the offsets at %s: %w", f.times[i].Format(time.RFC3339), err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -77,7 +78,21 @@ func (c *contact) answered() bool {
 	return c.heard
 }
 
-// within asks, and gives up when ctx ends: franz-go waits for a connection that is being made for longer than a context allows. A question that was given up
+// addresses is how many there are of brokers that were ever spoken to and of seeds.
+func (c *contact) addresses(seeds []string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := maps.Clone(c.mute)
+	if all == nil {
+		all = map[string]bool{}
+	}
+	for _, s := range seeds {
+		all[s] = true
+	}
+	return len(all)
+}
+
+// within asks, again where a broker was not there to connect to (redial), and gives up when ctx ends: franz-go waits for a connection that is being made for longer than a context allows. A question that was given up
 // ends with franz-go's own patience, or with the client, and touches nothing but what it returns.
 func within[T any](ctx context.Context, c *Client, ask func(context.Context) (T, error)) (T, error) {
 	type reply struct {
@@ -86,7 +101,7 @@ func within[T any](ctx context.Context, c *Client, ask func(context.Context) (T,
 	}
 	got := make(chan reply, 1)
 	go func() {
-		v, err := ask(ctx)
+		v, err := redial(ctx, c, ask)
 		got <- reply{v, err}
 	}()
 	select {
