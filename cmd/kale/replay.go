@@ -55,6 +55,7 @@ takes what is added from row to row. What was made of the file is said below the
 and the trace's peak is scaled to what 28 workers train.
 
 The job's own policy has a row "as in the job", with its autoscale.params; what these set changes no other row, and nothing that -sweep tries.
+Rivals run as published, without Kale's guard (guard = 0), but in that row, and in a fleet.
 
 Forecasts take longest: for a trace in bins of a minute some 40 s of CPU a day; none are made where no policy that is named goes by them
 (kale, cost, madu and quantile do). -days 3 -seeds 2 -forecast-every 10 gives a first answer:

@@ -67,6 +67,8 @@ type Row struct {
 	AsInJob bool               `json:"as_in_job"`
 	Mark    string             `json:"mark,omitempty"`
 	Params  map[string]float64 `json:"params"`
+	// Fixed are numbers that hold besides Params: "guard" 0 is a rival that runs as published, without Kale's rules for a safe scale-in and the job's cooldowns.
+	Fixed map[string]float64 `json:"fixed,omitempty"`
 	Metrics
 	CI95 Metrics `json:"ci95"`
 
@@ -85,7 +87,7 @@ func (o outcome) row(oracle []Metrics) Row {
 			}
 		}
 	}
-	r := Row{Name: o.setting.Policy, Setting: o.setting.Label, AsInJob: o.setting.AsInJob, Mark: markOf(o.setting.Policy), Params: o.setting.Params, by: o.by, trail: o.trail}
+	r := Row{Name: o.setting.Policy, Setting: o.setting.Label, AsInJob: o.setting.AsInJob, Mark: markOf(o.setting.Policy), Params: o.setting.Params, Fixed: o.setting.fixed(), by: o.by, trail: o.trail}
 	if r.Params == nil {
 		r.Params = map[string]float64{}
 	}

@@ -15,7 +15,7 @@ type Contestant struct {
 	Paper map[string]float64
 	// Grid is searched for its cheapest setting; empty: there is nothing to set.
 	Grid []Axis
-	// always are numbers that hold in the paper's and the best setting, and are not listed with it.
+	// always are numbers that hold in the paper's and the best setting besides; of a row they are [Row.Fixed].
 	always map[string]float64
 }
 

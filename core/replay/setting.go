@@ -83,6 +83,14 @@ var jobNumbers = map[string]func(*job.Autoscale, float64){
 
 func minutes(v float64) time.Duration { return time.Duration(v * float64(time.Minute)) }
 
+// fixed are the numbers that hold in the setting besides its Params: those that its policy always has in the comparison. The job's own row has none.
+func (s Setting) fixed() map[string]float64 {
+	if c, known := contestant(s.Policy); known && s.Label != LabelDefault {
+		return c.always
+	}
+	return nil
+}
+
 // apply makes the policy, and the job as the setting wants it.
 func (s Setting) apply(base *job.Job, w World) (*job.Job, plan.Policy, error) {
 	j := *base
@@ -98,9 +106,7 @@ func (s Setting) apply(base *job.Job, w World) (*job.Job, plan.Policy, error) {
 			}
 		}
 	}
-	if r, known := contestant(s.Policy); known && s.Label != LabelDefault {
-		put(r.always)
-	}
+	put(s.fixed())
 	put(s.Params)
 	p, err := plan.New(s.Policy, own)
 	if err != nil {

@@ -1,6 +1,10 @@
 package replay
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"html"
 	"maps"
 	"slices"
 	"strings"
@@ -117,5 +121,58 @@ func TestHeadlineOfTheJobsParams(t *testing.T) {
 		if got := r.Headline(); !strings.Contains(got, tt.says) || strings.Contains(got, tt.not) {
 			t.Errorf("%+v: %s", tt.rows, got)
 		}
+	}
+}
+
+// Rivals run without Kale's guard, and all forms of the report say so; with Kale's own policies alone none does, nor with a fixed number of workers.
+func TestRivalsWithoutGuardAreTold(t *testing.T) {
+	const note = "Rivals run as published, without Kale's guard (guard = 0)"
+	for name, tt := range map[string]struct {
+		job      string // its policy
+		policies []string
+		want     []string // rows that run without the guard
+		told     bool
+	}{
+		"rivals":     {"hpa", []string{"static", "hpa", "kale", "cost", "follow"}, []string{"static", "hpa", "follow"}, true},
+		"Kale alone": {"cost", []string{"kale", "cost"}, nil, false},
+		"no scaling": {"cost", []string{"static"}, []string{"static"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := compare(t, named(t, tt.job, nil), minutely(flat(50_000, 120)...), CourseOptions{}, Options{World: LiveRescale(), Seeds: 1, Policies: tt.policies, Forecaster: PerfectForecast})
+			r, err := c.Run(t.Context(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text, page, raw bytes.Buffer
+			if err := errors.Join(WriteText(&text, r), WriteHTML(&page, r, ""), WriteJSON(&raw, r)); err != nil {
+				t.Fatal(err)
+			}
+			for form, got := range map[string]string{"text": text.String(), "page": html.UnescapeString(page.String())} {
+				if strings.Contains(got, note) != tt.told {
+					t.Errorf("the %s says it: %v, want %v:\n%s", form, !tt.told, tt.told, text.String())
+				}
+			}
+			var program struct {
+				Policies []struct {
+					Name    string             `json:"name"`
+					AsInJob bool               `json:"as_in_job"`
+					Fixed   map[string]float64 `json:"fixed"`
+				} `json:"policies"`
+			}
+			if err := json.Unmarshal(raw.Bytes(), &program); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, p := range program.Policies {
+				if guard, set := p.Fixed["guard"]; set && guard == 0 {
+					if got = append(got, p.Name); p.AsInJob {
+						t.Errorf("%s as in the job has no guard", p.Name)
+					}
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("JSON: (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

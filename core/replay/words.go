@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -177,6 +178,10 @@ func (r *Report) remarks() []string {
 			r.Weights.Lag, r.Weights.Violation, knows),
 		"Acc. lag and over are of the oldest untrained record at the end of each minute; p50, p99 and AUC weigh every record alike" + means + ". " + auc + ". Held % is of the GPUs of workers.max, busy % of those held.",
 	}
+	if slices.ContainsFunc(r.Policies, unguarded) {
+		out = append(out, "Rivals run as published, without Kale's guard (guard = 0): they may let workers go while lag is over its objective, and within the job's cooldowns. "+
+			"A row \"as in the job\" keeps the guard unless the job's params take it away.")
+	}
 	lacking := ""
 	if r.ShareBeyondMax > 0 {
 		lacking = ", and those that train most where none is"
@@ -193,6 +198,12 @@ func (r *Report) remarks() []string {
 		}
 	}
 	return append(append(out, fluid), r.Notes...)
+}
+
+// unguarded says that a rival lets workers go by its own machinery alone; a fixed number of workers lets none go.
+func unguarded(p Row) bool {
+	guard, set := p.Fixed["guard"]
+	return set && guard == 0 && p.Name != "static"
 }
 
 // overloaded says that for some of the time the job's workers cannot train what arrives, and what helps; "": they can.
