@@ -46,4 +46,5 @@
 //
 // The metrics are those of Kale §4.1 (SoCC 2024): lag is the age of the oldest untrained record at the end of each minute, accumulated lag its sum,
 // violation the share of minutes with a lag over the objective, GPU-hours count every GPU from the moment it is asked for until it is released.
+// Quantiles of lag and the AUC weigh every record alike; what still waits at the end counts at the age that it has reached by then.
 package replay

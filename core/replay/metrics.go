@@ -47,6 +47,8 @@ type Metrics struct {
 	Rescales          float64 `json:"rescales"`
 	// RefusedRescales were wanted and not allowed.
 	RefusedRescales float64 `json:"refused_rescales,omitempty"`
+	// LagP50 to LagMax and AUCPct are of the records' lags; a record that still waits at the end, of what is replayed or of a stretch of it, has the age that it
+	// has reached by then.
 	LagP50          float64 `json:"lag_p50_s"`
 	LagP99          float64 `json:"lag_p99_s"`
 	LagMax          float64 `json:"lag_max_s"`

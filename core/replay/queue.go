@@ -72,12 +72,8 @@ func (q *queue) serve(end, rate float64) (busy float64) {
 		busy = end - start
 		todo := min(rate*(end-start), q.a.at(end)-q.served)
 		for todo > slack {
-			before := q.arrived()
-			n := todo
-			if left := q.a.cum[q.head+1] - q.served; q.head < len(q.a.rate)-1 && left < n {
-				n = left
-			}
-			lag0 := max(q.t-before, 0)
+			lag0 := max(q.t-q.arrived(), 0)
+			n := q.alike(todo)
 			q.t = min(q.t+n/rate, end)
 			q.served += n
 			q.lags.add(lag0, max(q.t-q.a.when(q.served, q.head), 0), n)
@@ -86,6 +82,25 @@ func (q *queue) serve(end, rate float64) (busy float64) {
 	}
 	q.t = end
 	return busy
+}
+
+// alike is how many of the next n samples came in the bin in which the next one did, so that their ages lie evenly.
+func (q *queue) alike(n float64) float64 {
+	if left := q.a.cum[q.head+1] - q.served; q.head < len(q.a.rate)-1 && left < n {
+		return left
+	}
+	return n
+}
+
+// leave notes the samples that still wait, at the ages that they have now: they will be older when they are trained. The queue ends with it.
+func (q *queue) leave() {
+	for todo := q.backlog(); todo > slack; {
+		oldest := max(q.t-q.arrived(), 0)
+		n := q.alike(todo)
+		q.served += n
+		q.lags.add(oldest, max(q.t-q.a.when(q.served, q.head), 0), n)
+		todo -= n
+	}
 }
 
 // histogram counts samples by their lag, in bins of a second.

@@ -116,3 +116,26 @@ func TestQueueByHand(t *testing.T) {
 		t.Errorf("the longest lag is %v s, want 60", q.lags.max)
 	}
 }
+
+// What still waits at the end counts at its age then: 100/s arrive for a minute and nothing is served; then 50/s of 200/s are, for half a minute.
+func TestQueueLeaves(t *testing.T) {
+	q := queue{a: newArrivals(30, []float64{100, 100, 200})}
+	q.advance(60, 0)
+	q.advance(90, 50)
+	served := q.lags.total() // 1,500, of the first 15 s
+	q.leave()
+	if !near(served, 1500, 1e-9) || !near(q.lags.total(), 12_000, 1e-9) || q.backlog() > slack {
+		t.Fatalf("%v samples were served, and %v are counted in all of 12,000; %v wait", served, q.lags.total(), q.backlog())
+	}
+	// 1,500 were 60 to 75 s old; of those that wait the oldest is 75 s, 4,500 are 30 to 75 s and 6,000 up to 30 s.
+	if mean := q.lags.mean(func(s float64) float64 { return s }); !near(mean, (1500*67.5+4500*52.5+6000*15)/12_000, 0.01) || q.lags.max != 75 {
+		t.Errorf("the mean lag is %v s, the longest %v", mean, q.lags.max)
+	}
+	if half := q.lags.quantile(0.5); !near(half, 30, 0.01) {
+		t.Errorf("the median lag is %v s, want 30", half)
+	}
+	before := q.lags.total()
+	if q.leave(); q.lags.total() != before {
+		t.Error("without a backlog something is counted")
+	}
+}

@@ -113,6 +113,7 @@ func (r *run) play() {
 			tick += r.interval
 		}
 	}
+	r.q.leave()
 	r.tally.lags.merge(&r.q.lags)
 }
 

@@ -273,3 +273,23 @@ func TestNoForecastsWhereNoneIsNeeded(t *testing.T) {
 		}
 	}
 }
+
+// Records that still wait at the end are among those of which the figures are: with a flood at the end, fewer workers make more lag, and a lower AUC.
+func TestBacklogAtTheEnd(t *testing.T) {
+	rates := append(flat(16_000, 90), flat(640_000, 30)...) // trained as it comes, and then never
+	c := compare(t, reference(t), minutely(rates...), CourseOptions{}, Options{World: LiveRescale(), Seeds: 1, Policies: []string{"static"}, Forecaster: PerfectForecast})
+	before := Metrics{AUCPct: 100}
+	for _, workers := range []int{8, 6, 4, 2} {
+		sum := c.playSteady(0, workers, nil)
+		if got, want := sum.lags.total(), c.arrived[0].cum[len(rates)]; !near(got, want, 1e-6) {
+			t.Errorf("%d workers: %v records are counted of %v", workers, got, want)
+		}
+		m := sum.metrics(&c.fig)
+		if m.AUCPct >= before.AUCPct || m.AccumulatedLagMin <= before.AccumulatedLagMin || m.LagP50 <= before.LagP50 {
+			t.Errorf("%d workers: AUC %.3f %% with %.0f minutes of lag, half of the records %.0f s; with more workers %.3f %%, %.0f and %.0f s",
+				workers, m.AUCPct, m.AccumulatedLagMin, m.LagP50, before.AUCPct, before.AccumulatedLagMin, before.LagP50)
+		}
+		t.Logf("%d workers: AUC %.3f %%, %.0f minutes of lag, p50 %.0f s, p99 %.0f s", workers, m.AUCPct, m.AccumulatedLagMin, m.LagP50, m.LagP99)
+		before = m
+	}
+}

@@ -176,7 +176,7 @@ func (r *Report) remarks() []string {
 	out := []string{
 		fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day. %s; the blind oracle the mean of the hour around each minute, the mean outage, and the lag as it goes.",
 			r.Weights.Lag, r.Weights.Violation, knows),
-		"Acc. lag and over are of the oldest untrained record at the end of each minute; p50, p99 and AUC weigh every record alike" + means + ". " + auc + ". Held % is of the GPUs of workers.max, busy % of those held.",
+		"Acc. lag and over are of the oldest untrained record at the end of each minute; p50, p99 and AUC weigh every record alike, one that still waits at the end at the age that it has then" + means + ". " + auc + ". Held % is of the GPUs of workers.max, busy % of those held.",
 	}
 	if slices.ContainsFunc(r.Policies, unguarded) {
 		out = append(out, "Rivals run as published, without Kale's guard (guard = 0): they may let workers go while lag is over its objective, and within the job's cooldowns. "+
