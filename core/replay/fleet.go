@@ -226,16 +226,20 @@ func peakWorkers(c chance) int {
 	return leastPeak + int(c.uniform(drawFleet, 0, 2)*(mostPeak-leastPeak+1))
 }
 
-// peaks are how many jobs need more at their peaks than an equal part of the GPUs, and how many GPUs all peaks take together.
-func (o *FleetOptions) peaks(base *job.Job) (cramped, gpus int) {
+// peaks are how many jobs need more at their peaks than an equal part of the GPUs, how many need more than workers.max, and how many GPUs all peaks take together.
+func (o *FleetOptions) peaks(base *job.Job) (cramped, capped, gpus int) {
 	for i := range o.Jobs {
-		peak := peakWorkers(o.chance(i)) * base.PoolGPUs()
+		workers := peakWorkers(o.chance(i))
+		peak := workers * base.PoolGPUs()
 		gpus += peak
 		if peak > o.GPUs/o.Jobs {
 			cramped++
 		}
+		if workers > base.Workers.Max {
+			capped++
+		}
 	}
-	return cramped, gpus
+	return cramped, capped, gpus
 }
 
 // shifted is a day, or several, that begin so many minutes later in themselves, and whose peak is so high. Their past is what was before, which was the same.

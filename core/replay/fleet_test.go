@@ -194,3 +194,59 @@ func BenchmarkFleet(b *testing.B) {
 		}
 	}
 }
+
+// Where workers.max is what jobs lack at their peaks, the report says that, and not that nobody needs more.
+func TestFleetBeyondWorkersMax(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		max, gpus int
+		says      []string
+		not       string
+	}{
+		{8, 64, []string{"3 jobs need more than workers.max at their peak (8), on one pool and in parts."}, "their part"},
+		{8, 32, []string{"3 of the jobs need more than their part, and fall behind there", "\n3 jobs need more than workers.max at their peak (8)"}, "no job"},
+		{16, 64, []string{": no job needs more than its part."}, "workers.max"},
+	} {
+		j := reference(t)
+		j.Workers.Max = tt.max
+		// Of these four jobs one needs no more than 8 workers at its peak, the others do.
+		o := FleetOptions{Jobs: 4, GPUs: tt.gpus, Seed: seedOf(t, 3)}
+		r, err := CompareFleets(t.Context(), j, SyntheticWeek(1), o, []string{"static"}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text, page bytes.Buffer
+		if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page, "")); err != nil {
+			t.Fatal(err)
+		}
+		for _, form := range []string{text.String(), page.String()} {
+			form = strings.ReplaceAll(form, "&#39;", "'")
+			for _, want := range tt.says {
+				if !strings.Contains(form, want) {
+					t.Errorf("workers.max %d on %d GPUs: it lacks %q:\n%s", tt.max, tt.gpus, want, text.String())
+				}
+			}
+			if strings.Contains(form, tt.not) {
+				t.Errorf("workers.max %d on %d GPUs: it says %q:\n%s", tt.max, tt.gpus, tt.not, text.String())
+			}
+		}
+	}
+}
+
+// seedOf is the first seed with which so many of four jobs need more than 8 workers at their peaks.
+func seedOf(t *testing.T, large int) uint64 {
+	t.Helper()
+	for seed := uint64(1); seed < 100; seed++ {
+		n := 0
+		for i := range 4 {
+			if peakWorkers((&FleetOptions{Seed: seed}).chance(i)) > 8 {
+				n++
+			}
+		}
+		if n == large {
+			return seed
+		}
+	}
+	t.Fatalf("no seed has %d of 4 jobs that need more than 8 workers", large)
+	return 0
+}

@@ -25,10 +25,12 @@ type FleetReport struct {
 	Weights       Weights `json:"weights"`
 	// SpanHours is how much was replayed of the trace; figures are per day all the same.
 	SpanHours float64 `json:"span_hours"`
-	// WorkerGPUs are those of a worker; Cramped is how many jobs need more at their peaks than an equal part, PeakGPUs what parts as large as each job's peak
-	// would take together; means over the seeds.
+	// WorkerGPUs are those of a worker, Max is workers.max; Cramped is how many jobs need more at their peaks than an equal part, Capped how many need more than
+	// workers.max, PeakGPUs what parts as large as each job's peak would take together; means over the seeds.
 	WorkerGPUs int        `json:"worker_gpus"`
+	Max        int        `json:"workers_max"`
 	Cramped    float64    `json:"jobs_larger_than_part"`
+	Capped     float64    `json:"jobs_larger_than_max"`
 	PeakGPUs   float64    `json:"peak_gpus"`
 	Rows       []FleetRow `json:"rows"`
 }
@@ -66,12 +68,13 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 	if err != nil {
 		return nil, err
 	}
-	r.SpanHours, r.WorkerGPUs = span.Hours(), base.PoolGPUs()
+	r.SpanHours, r.WorkerGPUs, r.Max = span.Hours(), base.PoolGPUs(), base.Workers.Max
 	for i := range seeds {
 		own := o
 		own.Seed += uint64(i)
-		cramped, gpus := own.peaks(base)
+		cramped, capped, gpus := own.peaks(base)
 		r.Cramped += float64(cramped) / float64(seeds)
+		r.Capped += float64(capped) / float64(seeds)
 		r.PeakGPUs += float64(gpus) / float64(seeds)
 	}
 	for _, p := range policies {
@@ -112,11 +115,22 @@ func (r *FleetResult) add(o FleetResult, share float64) {
 // parts says what the comparison with equal parts is worth.
 func (r *FleetReport) parts() string {
 	peaks := fmt.Sprintf("Peaks need %d to %d workers of %s", leastPeak, mostPeak, job.Count(r.WorkerGPUs, "GPU"))
-	if r.Cramped == 0 {
+	if r.Cramped == 0 && r.Capped == 0 {
 		return peaks + ": no job needs more than its part."
 	}
-	return fmt.Sprintf("%s: %.0f of the jobs need more than their part, and fall behind there whatever the\npolicy. Parts as large as each job's peak would take %s GPUs together.",
-		peaks, math.Ceil(r.Cramped), plan.Thousands(int64(math.Round(r.PeakGPUs))))
+	var said []string
+	if r.Cramped > 0 {
+		said = append(said, fmt.Sprintf("%.0f of the jobs need more than their part, and fall behind there whatever the\npolicy. Parts as large as each job's peak would take %s GPUs together.",
+			math.Ceil(r.Cramped), plan.Thousands(int64(math.Round(r.PeakGPUs)))))
+	}
+	if r.Capped > 0 {
+		need := "jobs need more than workers.max at their peak"
+		if math.Ceil(r.Capped) == 1 {
+			need = "job needs more than workers.max at its peak"
+		}
+		said = append(said, fmt.Sprintf("%.0f %s (%d), on one pool and in parts.", math.Ceil(r.Capped), need, r.Max))
+	}
+	return peaks + ": " + strings.Join(said, "\n")
 }
 
 // headline says what was replayed, facts how.
