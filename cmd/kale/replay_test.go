@@ -405,7 +405,7 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-policies", "static", "-forecaster", "nosuch"}, exitFailed, "-forecaster: nosuch does not exist: train one with kale forecast train"},
 		{[]string{"-synthetic", "week", "-policies", "static", "-forecaster", "nosuch.onnx"}, exitFailed, "-forecaster: nosuch.onnx does not exist: train one with kale forecast train"},
 		{[]string{"-synthetic", "week", "-jobs", "100000"}, exitFailed, "a fleet of 100,000 jobs: want 1 to 10,000, which take some 4 GB of memory"},
-		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that 8 is the least"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that the least is 8 GPUs"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep says nothing of a fleet"},
 		{[]string{"-synthetic", "week", "-jobs", "5000", "-days", "3"}, exitFailed, "5,000 jobs for 3 days: want 2 days at most"},

@@ -54,7 +54,8 @@ type FleetResult struct {
 	Rescales          float64 `json:"rescales"`
 	// Preempted is how many workers drained for another job.
 	Preempted float64 `json:"preempted"`
-	// MostHeld is the largest number of GPUs that were held at a time, and ShortPct the share of rounds in which not all got what they asked for.
+	// MostHeld is the largest number of GPUs that were held at a time, and ShortPct the share of rounds in which the jobs together asked for more than the pool
+	// has; 0 in parts, where nobody asks for what is another's.
 	MostHeld int     `json:"most_held"`
 	ShortPct float64 `json:"short_pct"`
 }
@@ -120,7 +121,8 @@ func (o *FleetOptions) check(base *job.Job) error {
 		return fmt.Errorf("replay: %s jobs for %s: want %s at most, or fewer jobs: %s jobs for a day take some 4 GB of memory and about an hour",
 			plan.Thousands(int64(o.Jobs)), job.Count(o.days(), "day"), job.Count(MostJobs/o.Jobs, "day"), plan.Thousands(MostJobs))
 	case o.GPUs < o.Jobs*need:
-		return fmt.Errorf("replay: %d GPUs for %d jobs: each is guaranteed workers.min, which is %d, so that %d is the least", o.GPUs, o.Jobs, need, o.Jobs*need)
+		return fmt.Errorf("replay: %s for %s: each is guaranteed workers.min, which is %s of %s, so that the least is %s", job.Count(o.GPUs, "GPU"), job.Count(o.Jobs, "job"),
+			job.Count(base.Workers.Min, "worker"), job.Count(base.PoolGPUs(), "GPU"), job.Count(o.Jobs*need, "GPU"))
 	case !(o.ForecastNoise >= 0 && o.ForecastNoise <= MostNoise):
 		return fmt.Errorf("replay: forecasts with an error of %g: want a standard deviation between 0 and %v, as a share", o.ForecastNoise, MostNoise)
 	case o.Priority < 0 || o.Priority > o.Jobs:

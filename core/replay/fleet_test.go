@@ -159,7 +159,7 @@ func TestFleetRefuses(t *testing.T) {
 		want string
 	}{
 		{FleetOptions{}, "a fleet of 0 jobs"},
-		{FleetOptions{Jobs: 3, GPUs: 5}, "workers.min, which is 2, so that 6 is the least"},
+		{FleetOptions{Jobs: 3, GPUs: 5}, "5 GPUs for 3 jobs: each is guaranteed workers.min, which is 2 workers of 1 GPU, so that the least is 6 GPUs"},
 		{FleetOptions{Jobs: 2, GPUs: 9, Priority: 3}, "3 jobs of a fleet of 2 have priority"},
 		{FleetOptions{Jobs: 1, GPUs: 9, ForecastNoise: -1}, "between 0 and 3"},
 		{FleetOptions{Jobs: 1, GPUs: 9, ForecastNoise: math.NaN()}, "between 0 and 3"},
@@ -168,6 +168,12 @@ func TestFleetRefuses(t *testing.T) {
 		if _, err := Fleet(t.Context(), reference(t), SyntheticWeek(1), tt.o); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.o, err, tt.want)
 		}
+	}
+	j := reference(t)
+	j.Workers.Min, j.Workers.GPUs = 1, 4
+	want := "1 GPU for 1 job: each is guaranteed workers.min, which is 1 worker of 4 GPUs, so that the least is 4 GPUs"
+	if _, err := Fleet(t.Context(), j, SyntheticWeek(1), FleetOptions{Jobs: 1, GPUs: 1}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("workers of 4 GPUs: %v, want %q", err, want)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -249,4 +255,14 @@ func seedOf(t *testing.T, large int) uint64 {
 	}
 	t.Fatalf("no seed has %d of 4 jobs that need more than 8 workers", large)
 	return 0
+}
+
+// In parts there is no pool that could be short.
+func TestFleetPartsAreNotShort(t *testing.T) {
+	r := FleetReport{Rows: []FleetRow{{Policy: "follow"}, {Policy: "follow", Partitioned: true}}}
+	s := r.sheet()
+	last := len(s.Head) - 1
+	if s.Head[last] != "short %" || s.Rows[0].Cells[last] != "0.0" || s.Rows[1].Cells[last] != "-" {
+		t.Errorf("%s: of the pool %q, of the parts %q; want 0.0 and -", s.Head[last], s.Rows[0].Cells[last], s.Rows[1].Cells[last])
+	}
 }

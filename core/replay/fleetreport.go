@@ -164,13 +164,16 @@ func (r *FleetReport) facts() []string {
 func (r *FleetReport) sheet() sheet {
 	s := sheet{Head: []string{"over %", "priority %", "acc. lag", "GPU-h", "cost", "rescales", "preempted", "most held", "short %"}}
 	for _, row := range r.Rows {
-		priority := "-"
+		priority, short := "-", "-"
 		if r.Priority > 0 {
 			priority = fmt.Sprintf("%.2f", row.PriorityOverPct)
 		}
+		if !row.Partitioned {
+			short = fmt.Sprintf("%.1f", row.ShortPct)
+		}
 		s.Rows = append(s.Rows, sheetRow{Name: row.title(), Ours: row.Policy == "cost" && !row.Partitioned, Cells: []string{fmt.Sprintf("%.2f", row.OverPct), priority,
 			fmt.Sprintf("%.0f", row.AccumulatedLagMin), fmt.Sprintf("%.1f", row.GPUHours), fmt.Sprintf("%.1f", row.Cost), fmt.Sprintf("%.0f", row.Rescales), fmt.Sprintf("%.0f", row.Preempted),
-			strconv.Itoa(row.MostHeld), fmt.Sprintf("%.1f", row.ShortPct)}})
+			strconv.Itoa(row.MostHeld), short}})
 	}
 	return s
 }
@@ -179,7 +182,7 @@ func (r *FleetReport) sheet() sheet {
 func (r *FleetReport) legend() string {
 	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority. acc. lag: minutes of all jobs.
 Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective. short %%: share of the rounds in which the jobs together asked
-for more than there is; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed"))
+for more than the pool has; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed"))
 }
 
 // WriteText writes the report for a terminal.

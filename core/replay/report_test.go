@@ -312,6 +312,20 @@ func TestFactsOfFew(t *testing.T) {
 	}
 }
 
+// No number is written with a power of ten.
+func TestAmounts(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 12.34: "12.3", 840: "840", 999.6: "1.0k", 6600: "6.6k", 9940: "9.9k", 9960: "10k", 96_000: "96k", 999_600: "1M", 4.5e6: "4.5M", 999.4e6: "999M", 1.2e9: "1200M",
+	} {
+		if got := amount(v); got != want {
+			t.Errorf("%v is written %s, want %s", v, got, want)
+		}
+	}
+	if got, want := formatParams(map[string]float64{"a": 16384, "b": 0.03125, "c": 999.94}), "a=16384, b=0.03125, c=999.9"; got != want {
+		t.Errorf("numbers of a policy are %q, want %q", got, want)
+	}
+}
+
 // The first sentence is of the job's own policy where that is one of Kale's, and says where another of Kale's costs less.
 func TestHeadlineIsOfTheJobsPolicy(t *testing.T) {
 	row := func(name string, cost float64) Row {

@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,7 +64,11 @@ func (s Setting) String() string {
 func formatParams(params map[string]float64) string {
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(params)) {
-		parts = append(parts, k+"="+strconv.FormatFloat(params[k], 'g', 4, 64))
+		format, digits := byte('g'), 4
+		if math.Abs(params[k]) >= 1e3 { // no powers of ten
+			format, digits = 'f', 0
+		}
+		parts = append(parts, k+"="+strconv.FormatFloat(params[k], format, digits, 64))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -358,15 +358,19 @@ func short(s float64) string {
 	return fmt.Sprintf("%.1fh", s/3600)
 }
 
-// amount writes a large number: 840, 12.3k, 4.5M.
+// amount writes a number that may be large, three digits of it at most: 840, 6.6k, 12k, 4.5M.
 func amount(v float64) string {
 	switch {
-	case v < 1e4:
+	case v < 999.5:
 		return fmt.Sprintf("%.3g", v)
-	case v < 1e6:
+	case v < 9_950:
+		return fmt.Sprintf("%.1fk", v/1e3)
+	case v < 999_500:
 		return fmt.Sprintf("%.0fk", v/1e3)
+	case v < 999.5e6:
+		return fmt.Sprintf("%.3gM", v/1e6)
 	}
-	return fmt.Sprintf("%.3gM", v/1e6)
+	return fmt.Sprintf("%.0fM", v/1e6)
 }
 
 func days(v float64) string {
