@@ -50,8 +50,12 @@ func modelFileAt(path string) (f modelFile) {
 
 // keepModel copies the job file's model into the state folder. The copy is of use only where it is the model that was read: see [Scheduler.inUse].
 func (s *Scheduler) keepModel() error {
+	if s.store == nil { // a preview changes nothing: another scheduler may be at it
+		return nil
+	}
 	path := s.job.Forecast.ModelFile()
-	if path == "" || s.store == nil { // a preview changes nothing: another scheduler may be at it
+	if path == "" {
+		_ = os.Remove(filepath.Join(s.opt.StateDir, inUseFile)) // of a model that the job file named before
 		return nil
 	}
 	raw, err := os.ReadFile(path)
@@ -62,6 +66,16 @@ func (s *Scheduler) keepModel() error {
 		return fmt.Errorf("keep a copy of the forecast model of job %q, which those that are trained anew are held against: %w", s.job.Name, err)
 	}
 	return nil
+}
+
+// dropModels removes what trainings have left in the state folder of a job that has none any more: a scheduler that was killed leaves it. What was promoted stays, for
+// when the job file has forecast.retrain again.
+func (s *Scheduler) dropModels() {
+	if s.store == nil {
+		return
+	}
+	removeCandidate(filepath.Join(s.opt.StateDir, candidateFile))
+	_ = os.Remove(filepath.Join(s.opt.StateDir, inUseFile))
 }
 
 // inUse says how the file that has the model in use is found, as ForecastTraining.Current: any goroutine may do it.

@@ -258,8 +258,8 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 
 // removeCandidate removes a model that was trained, and what its training has left beside it. The next one would write them anew.
 func removeCandidate(path string) {
-	for _, name := range []string{path, path + ".part"} {
-		_ = os.Remove(name)
+	for _, ends := range []string{"", ".part", ".part.lock", ".csv"} {
+		_ = os.Remove(path + ends)
 	}
 }
 

@@ -505,3 +505,24 @@ func TestTrainingThatIsCutShort(t *testing.T) {
 		t.Errorf("%q, %+v", says, r.s.want.Retraining)
 	}
 }
+
+// What a scheduler that was killed has left of its trainings goes when the next one begins, though the job has none any more; what was promoted stays.
+func TestLeftoversOfTrainingsGo(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(1)
+	left := []string{candidateFile, candidateFile + ".part", candidateFile + ".part.lock", candidateFile + ".csv", inUseFile}
+	for _, name := range append(left, promotedFile) {
+		if err := os.WriteFile(filepath.Join(r.state, name), []byte("left"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.reopen()
+	for _, name := range left {
+		if _, err := os.Stat(filepath.Join(r.state, name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(r.state, promotedFile)); err != nil {
+		t.Error(err)
+	}
+}

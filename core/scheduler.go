@@ -378,6 +378,8 @@ func (s *Scheduler) connect(ctx context.Context) error {
 			return err
 		}
 		s.takePromoted()
+	} else {
+		s.dropModels()
 	}
 	s.loads, err = newWorkloads(j, s.opt.Trainer, s.want.Token, s.meet.address, s.opt.Env)
 	return err

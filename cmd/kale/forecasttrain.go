@@ -251,7 +251,7 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		fmt.Fprintf(a.err, "%s: forecast { model = %q } in the job file\n", use, fromFile(args, f.out))
 		return nil
 	}
-	fmt.Fprintf(a.err, "%s, in the job file:\n%s", use, forecastBlock(f, p, r.Info, fromFile(args, f.out)))
+	fmt.Fprintf(a.err, "%s, in the job file:\n%s%s", use, forecastBlock(f, p, r.Info, fromFile(args, f.out)), tauBeside(r.Info))
 	return nil
 }
 
@@ -274,7 +274,11 @@ func forecastBlock(f trainFlags, p past, info forecast.ModelInfo, path string) s
 	b.SetAttributeRaw("model", text(path))
 	b.SetAttributeRaw("interval", text(job.FormatDuration(info.Step)))
 	b.SetAttributeRaw("horizon", span(info.Horizon, "less"))
-	b.SetAttributeRaw("history", span(info.Input, "more"))
+	past := info.Input // and as much as the seasonal forecaster, which a model is held against, learns its seasons from
+	if len(p.seasons) > 0 {
+		past = max(past, int(2*slices.Max(p.seasons)/info.Step))
+	}
+	b.SetAttributeRaw("history", span(past, "more"))
 	var seasons []string
 	for _, s := range p.seasons {
 		seasons = append(seasons, job.FormatDuration(s))
@@ -292,6 +296,18 @@ func forecastBlock(f trainFlags, p past, info forecast.ModelInfo, path string) s
 		b.SetAttributeRaw("holidays_except", list(f.except))
 	}
 	return "  " + strings.ReplaceAll(strings.TrimSpace(string(hclwrite.Format(file.Bytes()))), "\n", "\n  ") + "\n"
+}
+
+// tauBeside says what autoscale.tau has to be beside a model whose bins are longer than its default, or whose horizon is shorter; "": that will do.
+func tauBeside(info forecast.ModelInfo) string {
+	horizon := time.Duration(info.Horizon) * info.Step
+	switch {
+	case info.Step > job.DefaultTau:
+		return fmt.Sprintf("  and autoscale { tau = %q }, or more: no less than a bin\n", job.FormatDuration(info.Step))
+	case horizon < job.DefaultTau:
+		return fmt.Sprintf("  and autoscale { tau = %q }, or less: no more than the horizon\n", job.FormatDuration(horizon))
+	}
+	return ""
 }
 
 // unseenSeason says of a linear map of less than a season what it cannot see; "": it sees one, or is none. fedformer and sparsetsf refuse such an input.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/core/onnx/onnxtest"
 	"github.com/kale-sched/kale/core/stream"
@@ -134,10 +135,23 @@ func TestTrainTellsTheWholeBlock(t *testing.T) {
 		t.Errorf("an exception from nothing: exit code %d, %s", r.code, r.err)
 	}
 	told := s.must(append(args, "Columbus Day")...).err
-	for _, line := range []string{"season ", "timezone ", "holidays ", "holidays_except "} {
-		want := map[string]string{"season ": `["24h"]`, "timezone ": `"America/New_York"`, "holidays ": `["us", "12-24"]`, "holidays_except ": `["Columbus Day"]`}[line]
+	for _, line := range []string{"history ", "season ", "timezone ", "holidays ", "holidays_except "} {
+		want := map[string]string{"history ": `"97h" # or more`, "season ": `["24h"]`, "timezone ": `"America/New_York"`, "holidays ": `["us", "12-24"]`, "holidays_except ": `["Columbus Day"]`}[line]
 		if !regexp.MustCompile(`(?m)^    ` + line + ` *= ` + regexp.QuoteMeta(want) + `$`).MatchString(told) {
 			t.Errorf("it does not say that %sis %s:\n%s", line, want, told)
+		}
+	}
+}
+
+// A model whose bins are longer than the default of autoscale.tau, or whose horizon is shorter, does not go with it.
+func TestTauBesideAModel(t *testing.T) {
+	for want, info := range map[string]forecast.ModelInfo{
+		`tau = "15m" }, or more`: {Step: 15 * time.Minute, Horizon: 4},
+		`tau = "30s" }, or less`: {Step: time.Second, Horizon: 30},
+		"":                       {Step: 10 * time.Minute, Horizon: 1},
+	} {
+		if got := tauBeside(info); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("bins of %s, %d of them: %q; want %q", info.Step, info.Horizon, got, want)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (a *app) trainWithin(ctx context.Context, t core.ForecastTraining, most tra
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		if beyond := most.passed(cmd.ProcessState, trouble.String()); beyond != "" {
+		if beyond := most.passed(cmd.ProcessState, trouble.String()+said.String()); beyond != "" {
 			return out, errors.New(beyond)
 		}
 		return out, failedAnew(err, said.Bytes(), trouble.String())
@@ -94,14 +94,20 @@ func runBound(cmd *exec.Cmd, most trainBounds) error {
 	return cmd.Wait()
 }
 
-// passed says which bound ended a process that failed, and what helps; "": none did.
+// unmapped are what ONNX Runtime, and the loader of its library, say where there is no more memory.
+var unmapped = []string{"failed to map segment from shared object", "std::bad_alloc", "bad allocation", "Failed to allocate memory"}
+
+// passed says by what it has said which bound ended a process that failed, and what helps; "": none did.
 func (b trainBounds) passed(ended *os.ProcessState, trouble string) string {
 	const helps = "use a model that is smaller, or set forecast.history shorter"
+	says := func(text string) bool { return strings.Contains(trouble, text) }
 	switch {
+	case slices.ContainsFunc(unmapped, says):
+		return fmt.Sprintf("it needs more than %d MiB of memory, which is all that it may have: %s", b.memory>>20, helps)
 	case ended == nil || ended.Exited() && ended.ExitCode() != 2: // 2: of a Go program that has no more memory
-	case !ended.Exited() && ended.UserTime()+ended.SystemTime() >= b.cpu-b.cpu/10:
+	case !ended.Exited() && ended.UserTime()+ended.SystemTime() >= b.cpu*3/4:
 		return fmt.Sprintf("it was ended after %s of computing, which is all that it may take: %s", job.FormatDuration(b.cpu), helps)
-	case slices.ContainsFunc([]string{"out of memory", "cannot allocate memory", "pthread_create failed"}, func(says string) bool { return strings.Contains(trouble, says) }):
+	case slices.ContainsFunc([]string{"out of memory", "cannot allocate memory", "pthread_create failed"}, says):
 		return fmt.Sprintf("it needs more than %d MiB of memory, which is all that it may have: %s", b.memory>>20, helps)
 	}
 	return ""

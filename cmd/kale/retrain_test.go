@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -94,5 +95,18 @@ func TestTrainAnewIsBound(t *testing.T) {
 	_, err := (&app{exe: exe}).trainAnew(t.Context(), core.ForecastTraining{History: dailyTraffic(1), Horizon: 6, Out: filepath.Join(t.TempDir(), "model.onnx")})
 	if want := fmt.Sprintf("%d KiB, 19, 1 core, %d (exit status 3)", retrainBounds.memory>>10, retrainBounds.memory*3/4); err == nil || err.Error() != want {
 		t.Errorf("what it says of its bounds: %v; want %s", err, want)
+	}
+}
+
+// Where ONNX Runtime cannot even be loaded for want of memory, that is what is told, and not that its library is broken.
+func TestTrainAnewWithoutMemoryForONNXRuntime(t *testing.T) {
+	exe := filepath.Join(t.TempDir(), "kale")
+	script := "#!/bin/sh\necho '{\"error\": \"onnx: load ONNX Runtime: libonnxruntime.so: failed to map segment from shared object; fetch it again\"}'\nexit 1\n"
+	if err := os.WriteFile(exe, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := (&app{exe: exe}).trainAnew(t.Context(), core.ForecastTraining{History: dailyTraffic(1), Horizon: 6, Out: filepath.Join(t.TempDir(), "model.onnx")})
+	if err == nil || !strings.HasPrefix(err.Error(), "it needs more than 1024 MiB of memory") {
+		t.Error(err)
 	}
 }

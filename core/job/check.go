@@ -288,7 +288,7 @@ func (d *decoder) checkAutoscale(j *Job) {
 	a, lag := j.Autoscale, j.SLO.MaxLag
 	span := func(v time.Duration) string { return FormatDuration(v) }
 	d.must(a.Tau >= j.Forecast.Interval, "autoscale.tau", []string{"forecast.interval"}, "tau shorter than an interval",
-		"tau is %s and forecast.interval %s: nothing would be smoothed.", span(a.Tau), span(j.Forecast.Interval))
+		"tau is %s and forecast.interval %s: nothing would be smoothed. Raise autoscale.tau, or lower forecast.interval.", span(a.Tau), span(j.Forecast.Interval))
 	d.must(a.Tau <= j.Forecast.Horizon, "autoscale.tau", []string{"forecast.horizon"}, "tau longer than the horizon",
 		"tau is %s and forecast.horizon %s: every change would be smoothed away. Lower autoscale.tau, or raise forecast.horizon.", span(a.Tau), span(j.Forecast.Horizon))
 	d.must(a.Watch <= a.Tick, "autoscale.watch", []string{"autoscale.tick"}, "watch longer than tick",

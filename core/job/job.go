@@ -282,6 +282,9 @@ func (f Forecast) ModelFile() string {
 	return f.Model
 }
 
+// DefaultTau is Autoscale.Tau where the file does not set it.
+const DefaultTau = 10 * time.Minute
+
 // Autoscale says who decides and how.
 type Autoscale struct {
 	Policy string `json:"policy"` // one of Policies

@@ -2,6 +2,7 @@ package job
 
 import (
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -218,7 +219,7 @@ var autoscaleBlock = &block{
 		{name: "mode", field: choice(func(j *Job) *string { return &j.Autoscale.Mode }, []string{ModeLive, ModeRestart, ModeObserve}, nil), fallback: `"live"`,
 			doc: "Join and drain while training goes on, pause and restart from a checkpoint, or decide and record without touching anything (a person's kale pause, resume and stop act all the same)."},
 		{name: "rho", field: integer(func(j *Job) *int { return &j.Autoscale.Rho }, 1, 100000), fallback: "1", doc: "A change of fewer workers than this is no change (Kale §3.4.2)."},
-		{name: "tau", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tau }, 0, 30*day), fallback: `"10m"`, doc: "A change that lasts less long is smoothed away (Kale §3.4.2)."},
+		{name: "tau", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tau }, 0, 30*day), fallback: strconv.Quote(FormatDuration(DefaultTau)), doc: "A change that lasts less long is smoothed away (Kale §3.4.2)."},
 		{name: "cooldown_out", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownOut }, 0, 30*day), fallback: `"1m"`, doc: "Least time from one scale-out to the next."},
 		{name: "cooldown_in", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownIn }, 0, 30*day), fallback: `"5m"`, doc: "Least time from any rescale to a scale-in."},
 		{name: "headroom", others: []string{"margin"}, field: number(func(j *Job) *float64 { return &j.Autoscale.Headroom }, bound{least: 0, most: 10}), fallback: "0.1", doc: "Share by which capacity is planned above the forecast."},

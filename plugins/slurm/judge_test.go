@@ -304,7 +304,7 @@ func TestOwnCancelIsNobodyElses(t *testing.T) {
 			tt.node.name = "n1"
 			open := func() *job { // a process
 				q := newQueue(tl, time.Second)
-				q.nodes, q.nodesAt = []node{tt.node}, time.Now()
+				q.nodes, q.nodesAt = []node{tt.node}, time.Now().Add(time.Hour) // it is not asked for anew, however slow the test
 				return &job{name: "j", set: settings{dir: dir}, lg: conformance.Logger(t), launchIn: launchTimeout, told: newOrders(), queue: q}
 			}
 			j := open()
