@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -256,10 +257,13 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	return s.save()
 }
 
-// removeCandidate removes a model that was trained, and what its training has left beside it. The next one would write them anew.
+// removeCandidate removes a model that was trained, and what its training has left beside it, whose names begin with its own. The next one would write them anew.
 func removeCandidate(path string) {
-	for _, ends := range []string{"", ".part", ".part.lock", ".csv"} {
-		_ = os.Remove(path + ends)
+	beside, _ := os.ReadDir(filepath.Dir(path)) // what cannot be read is not removed either
+	for _, e := range beside {
+		if strings.HasPrefix(e.Name(), filepath.Base(path)) {
+			_ = os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
+		}
 	}
 }
 

@@ -15,9 +15,9 @@ type Curve struct {
 	peak int       // the smallest w with the largest F, but for rounding
 }
 
-// sameRate is the relative difference below which two rates are the same: many
+// SameRate is the relative difference below which two rates are the same: many
 // times that of rounding, far below what anything measures.
-const sameRate = 1e-9
+const SameRate = 1e-9
 
 // Curve tabulates F over workers min … max, both clipped to [0, MaxWorkers];
 // a max below min counts as min. servers gives the parameter servers that w
@@ -34,7 +34,7 @@ func (m Model) Curve(min, max int, servers func(w int) int) Curve {
 			p = servers(w)
 		}
 		c.f[i] = m.Throughput(w, p)
-		if c.f[i] > top*(1+sameRate) {
+		if c.f[i] > top*(1+SameRate) {
 			top, c.peak = c.f[i], w
 		}
 		if c.f[i] > most {

@@ -109,8 +109,7 @@ type evalRow struct {
 	Model      string   `json:"model"`
 	File       string   `json:"file,omitempty"` // of a model
 	HorizonMin float64  `json:"horizon_min"`
-	Bins       int      `json:"bins"`
-	Moments    int      `json:"moments"` // behind the figures: those after which this bin was measured
+	Bins       int      `json:"bins"` // measured, each after a moment of its own
 	MAE        *float64 `json:"mae"`
 	RMSE       *float64 `json:"rmse"`
 	WAPE       *float64 `json:"wape"`
@@ -316,8 +315,8 @@ const fewMoments = 29
 func fewWords(e evaluation) string {
 	var of []string
 	for i, r := range e.Rows { // in order of their horizons, at which all have the same
-		if r.Moments < fewMoments && (i == 0 || r.HorizonMin != e.Rows[i-1].HorizonMin) {
-			of = append(of, fmt.Sprintf("%s %s ahead", job.Count(r.Moments, "moment"), horizonWords(r.HorizonMin)))
+		if r.Bins < fewMoments && (i == 0 || r.HorizonMin != e.Rows[i-1].HorizonMin) {
+			of = append(of, fmt.Sprintf("%s %s ahead", job.Count(r.Bins, "moment"), horizonWords(r.HorizonMin)))
 		}
 	}
 	if len(of) == 0 {
@@ -332,8 +331,8 @@ func fewWords(e evaluation) string {
 
 // In90 is the share of bins within the band of 90 %, for people, and how sure that is.
 func (r evalRow) In90() string {
-	if r.Coverage90 != nil && r.Moments < fewMoments {
-		return fmt.Sprintf("%s of %d", percent(r.Coverage90), r.Moments)
+	if r.Coverage90 != nil && r.Bins < fewMoments {
+		return fmt.Sprintf("%s of %d", percent(r.Coverage90), r.Bins)
 	}
 	if r.Coverage90 == nil || r.Coverage90SD == nil {
 		return percent(r.Coverage90)
@@ -350,7 +349,7 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 		if r.Pinball != nil && *r.Pinball == least[r.HorizonMin] {
 			best = " *"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\t%d\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, r.In90(), r.Moments)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\t%d\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, r.In90(), r.Bins)
 	}
 	if err := t.Flush(); err != nil {
 		return err

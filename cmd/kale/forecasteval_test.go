@@ -61,7 +61,7 @@ func TestForecastEval(t *testing.T) {
 	// Of so few moments the figures say little: that is told, and of how many each row is.
 	few := s.run("forecast", "eval", "-trace", trace, "-origins", "3", "-horizon", "1h", "-json")
 	e = evaluation{}
-	if err := json.Unmarshal([]byte(few.out), &e); err != nil || !strings.Contains(e.Warning, "coverage says nothing: 3 moments 1h ahead") || !strings.Contains(e.Warning, "-origins") || len(e.Rows) == 0 || e.Rows[0].Moments != 3 {
+	if err := json.Unmarshal([]byte(few.out), &e); err != nil || !strings.Contains(e.Warning, "coverage says nothing: 3 moments 1h ahead") || !strings.Contains(e.Warning, "-origins") || len(e.Rows) == 0 || e.Rows[0].Bins != 3 {
 		t.Errorf("of few moments: %v, %q, %+v", err, e.Warning, e.Rows)
 	}
 	if !strings.Contains(strings.Join(strings.Fields(few.err), " "), "warning: of so few moments errors are chance") {
@@ -72,11 +72,11 @@ func TestForecastEval(t *testing.T) {
 		!strings.Contains(strings.Join(strings.Fields(table.String()), " "), "WARNING: of so few moments") {
 		t.Errorf("of few moments: %v\n%s", err, table.String())
 	}
-	many := evaluation{Planned: 300, Rows: []evalRow{{HorizonMin: 5, Moments: 300}, {HorizonMin: 60, Moments: 300}}}
+	many := evaluation{Planned: 300, Rows: []evalRow{{HorizonMin: 5, Bins: 300}, {HorizonMin: 60, Bins: 300}}}
 	if text := fewWords(many); text != "" {
 		t.Errorf("of 300 moments it warns: %s", text)
 	}
-	if many.Rows[1].Moments = 28; !strings.Contains(fewWords(many), "nothing: 28 moments 1h ahead.") || !strings.Contains(fewWords(many), "take a shorter -horizon") {
+	if many.Rows[1].Bins = 28; !strings.Contains(fewWords(many), "nothing: 28 moments 1h ahead.") || !strings.Contains(fewWords(many), "take a shorter -horizon") {
 		t.Errorf("of 28 moments at the longest horizon it says %q", fewWords(many))
 	}
 	// What cannot learn from a short history is left out, and that is said.

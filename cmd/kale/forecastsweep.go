@@ -337,7 +337,7 @@ func (e *evaluation) score(r *recorded, p past, horizons []int, o forecast.Backt
 	for _, h := range reached {
 		m := b.PerHorizon[h-1]
 		e.Rows = append(e.Rows, evalRow{
-			Model: r.name, File: r.file, HorizonMin: (time.Duration(h) * p.series.Step).Minutes(), Bins: m.Bins, Moments: m.Bins, MAE: figure(m.MAE), RMSE: figure(m.RMSE), WAPE: figure(m.WAPE),
+			Model: r.name, File: r.file, HorizonMin: (time.Duration(h) * p.series.Step).Minutes(), Bins: m.Bins, MAE: figure(m.MAE), RMSE: figure(m.RMSE), WAPE: figure(m.WAPE),
 			MASE: figure(m.MASE), Pinball: figure(m.Pinball), Coverage80: figure(m.Coverage), Coverage90: figure(m.Coverage90), Coverage90SD: figure(m.Coverage90SD),
 		})
 	}

@@ -94,21 +94,22 @@ func runBound(cmd *exec.Cmd, most trainBounds) error {
 	return cmd.Wait()
 }
 
-// unmapped are what ONNX Runtime, and the loader of its library, say where there is no more memory.
-var unmapped = []string{"failed to map segment from shared object", "std::bad_alloc", "bad allocation", "Failed to allocate memory"}
+// unmapped are what ONNX Runtime, and the loader of its library, say where there is no more memory, and exhausted what Go and C say as they end for want of it.
+var (
+	unmapped  = []string{"failed to map segment from shared object", "std::bad_alloc", "bad allocation", "Failed to allocate memory"}
+	exhausted = []string{"out of memory", "cannot allocate memory", "pthread_create failed"}
+)
 
 // passed says by what it has said which bound ended a process that failed, and what helps; "": none did.
 func (b trainBounds) passed(ended *os.ProcessState, trouble string) string {
 	const helps = "use a model that is smaller, or set forecast.history shorter"
 	says := func(text string) bool { return strings.Contains(trouble, text) }
+	died := ended != nil && (!ended.Exited() || ended.ExitCode() == 2) // 2: of a Go program that has no more memory
 	switch {
-	case slices.ContainsFunc(unmapped, says):
+	case slices.ContainsFunc(unmapped, says), died && slices.ContainsFunc(exhausted, says):
 		return fmt.Sprintf("it needs more than %d MiB of memory, which is all that it may have: %s", b.memory>>20, helps)
-	case ended == nil || ended.Exited() && ended.ExitCode() != 2: // 2: of a Go program that has no more memory
-	case !ended.Exited() && ended.UserTime()+ended.SystemTime() >= b.cpu*3/4:
+	case died && !ended.Exited() && ended.UserTime()+ended.SystemTime() >= b.cpu*3/4:
 		return fmt.Sprintf("it was ended after %s of computing, which is all that it may take: %s", job.FormatDuration(b.cpu), helps)
-	case slices.ContainsFunc([]string{"out of memory", "cannot allocate memory", "pthread_create failed"}, says):
-		return fmt.Sprintf("it needs more than %d MiB of memory, which is all that it may have: %s", b.memory>>20, helps)
 	}
 	return ""
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/estimator"
 )
 
 // Report is the outcome of a comparison. Its JSON form is what `kale replay -json` prints.
@@ -238,7 +239,7 @@ func (c *Comparison) report() *Report {
 	}
 	r.FluidGPUHours, r.ShareAtMin, r.ShareBeyondMax = c.fluid()
 	r.best = sufficient(c.capacity, math.Inf(1), r.Min, r.Max)
-	r.rising = r.best == r.Max && RateOf(c.j, float64(r.Max+1)) > c.capacity[r.Max]*(1+sameRate)
+	r.rising = r.best == r.Max && RateOf(c.j, float64(r.Max+1)) > c.capacity[r.Max]*(1+estimator.SameRate)
 	r.Forecasts = c.makers()
 	return r
 }
@@ -302,9 +303,6 @@ func (c *Comparison) fluid() (gpuHours, atMin, beyond float64) {
 	return total * c.fig.gpus / 3600 / (seconds / day.Seconds()), atMin / seconds, beyond / seconds
 }
 
-// sameRate is the relative difference below which two numbers of workers train equally much: that of rounding.
-const sameRate = 1e-9
-
 // sufficient is the least number of workers from lo to hi with F(w) ≥ load, or else the least of those that train most.
 func sufficient(capacity []float64, load float64, lo, hi int) int {
 	best := lo
@@ -312,7 +310,7 @@ func sufficient(capacity []float64, load float64, lo, hi int) int {
 		if capacity[w] >= load {
 			return w
 		}
-		if capacity[w] > capacity[best]*(1+sameRate) {
+		if capacity[w] > capacity[best]*(1+estimator.SameRate) {
 			best = w
 		}
 	}

@@ -74,16 +74,7 @@ func (r *run) start() {
 
 // smallest is the least number of workers from lo to hi that train more than load, or else the least of those that train most.
 func smallest(capacity []float64, load float64, lo, hi int) int {
-	best := lo
-	for w := lo; w <= hi; w++ {
-		if capacity[w] > load {
-			return w
-		}
-		if capacity[w] > capacity[best]*(1+sameRate) {
-			best = w
-		}
-	}
-	return best
+	return sufficient(capacity, math.Nextafter(load, math.Inf(1)), lo, hi)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(math.Round(s * 1e9)) }

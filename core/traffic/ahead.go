@@ -40,8 +40,6 @@ const (
 // Ahead are the first records, one of a partition at most, that are dated ahead of this machine's clock by more than a tolerance now, and of what enters; skew is by
 // how much all records are (Skew).
 func (c *Client) Ahead(ctx context.Context, skew, tolerance time.Duration) ([]Ahead, error) {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
 	found, err := within(ctx, c, func(ctx context.Context) ([]Ahead, error) {
 		parts, err := c.partitions(ctx)
 		if err != nil {
@@ -86,9 +84,7 @@ func (c *Client) ahead(ctx context.Context, parts []int32, skew, tolerance time.
 // known.
 func (f *filler) distrust(ctx context.Context) error {
 	f.wrong = make([]bool, len(f.times))
-	bounded, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
-	now, err := within(bounded, f.c, func(ctx context.Context) ([]Ahead, error) { return f.c.ahead(ctx, f.parts, f.skew, SkewLeast) })
+	now, err := within(ctx, f.c, func(ctx context.Context) ([]Ahead, error) { return f.c.ahead(ctx, f.parts, f.skew, SkewLeast) })
 	if err != nil {
 		return fmt.Errorf("look for records that are dated ahead: %w", err)
 	}

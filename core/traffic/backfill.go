@@ -112,10 +112,8 @@ type filler struct {
 }
 
 func (f *filler) run(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
 	var err error
-	if f.parts, err = within(bounded, f.c, f.c.partitions); err != nil {
+	if f.parts, err = within(ctx, f.c, f.c.partitions); err != nil {
 		return err
 	}
 	slices.Sort(f.parts)
@@ -218,10 +216,8 @@ func (f *filler) unborn(t time.Time) bool {
 	return true
 }
 
-// list is the client's, bounded as every question is.
+// list is the client's, as a question of its own (within).
 func (f *filler) list(ctx context.Context, at int64) (map[int32]listedOffset, error) {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
 	return within(ctx, f.c, func(ctx context.Context) (map[int32]listedOffset, error) { return f.c.list(ctx, f.parts, at) })
 }
 

@@ -191,8 +191,6 @@ func (c *Client) At(ctx context.Context, t time.Time) (map[int32]int64, error) {
 
 // Committed is what a group has committed of the topic, by partition: only of those of which it has.
 func (c *Client) Committed(ctx context.Context, group string) (map[int32]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
 	got, err := within(ctx, c, func(ctx context.Context) (kadm.OffsetResponses, error) { return c.adm.FetchOffsets(ctx, group) })
 	if err == nil {
 		err = got.Error()
@@ -238,8 +236,6 @@ func (c *Client) Held(ctx context.Context, since time.Time) (records int64, err 
 // last moment at which a partition from which something was deleted begins. It is zero where the topic holds no record. It relies on the
 // records' timestamps.
 func (c *Client) KnownSince(ctx context.Context) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
 	since, err := within(ctx, c, c.knownSince)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("find the oldest records of topic %q: %w", c.topic, err)
@@ -286,8 +282,6 @@ const (
 )
 
 func (c *Client) offsets(ctx context.Context, what string, at int64) (map[int32]int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
 	listed, err := within(ctx, c, func(ctx context.Context) (map[int32]listedOffset, error) {
 		parts, err := c.partitions(ctx)
 		if err != nil {

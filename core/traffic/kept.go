@@ -32,8 +32,6 @@ func (c *Client) Kept(ctx context.Context) (Kept, error) {
 	if err != nil {
 		return k, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
 	topic, all := make(kadm.TopicsSet), []int32{}
 	k.Bytes, k.Offsets = map[int32]int64{}, map[int32]int64{}
 	for p, end := range ends {

@@ -92,9 +92,11 @@ func (c *contact) addresses(seeds []string) int {
 	return len(all)
 }
 
-// within asks, again where a broker was not there to connect to (redial), and gives up when ctx ends: franz-go waits for a connection that is being made for longer than a context allows. A question that was given up
+// within asks, again where a broker was not there to connect to (redial), and gives up after RequestTimeout, or when ctx ends: franz-go waits for a connection that is being made for longer than a context allows. A question that was given up
 // ends with franz-go's own patience, or with the client, and touches nothing but what it returns.
 func within[T any](ctx context.Context, c *Client, ask func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
 	type reply struct {
 		v   T
 		err error

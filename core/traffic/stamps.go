@@ -42,8 +42,6 @@ func (c *Client) Stamps(ctx context.Context, at map[int32]int64) (map[int32]time
 	if len(at) == 0 {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
 	type answer struct {
 		stamps map[int32]time.Time
 		failed error
