@@ -111,6 +111,31 @@ func TestBacklogOfEveryPartitionIsBegun(t *testing.T) {
 	j.checkOnce(readLog(t, c, ends), nil)
 }
 
+// TestFullQueueReadsWhatComesOfOthers: while the queue is full of what was fetched of one partition, what comes of the others is fetched, and has its turn. (Nothing
+// was fetched before all of the first was trained: at a start it depended on whose fetch came first, and with a backlog in one partition the others' records waited
+// for as much as one fetch brings.)
+func TestFullQueueReadsWhatComesOfOthers(t *testing.T) {
+	const hot, others = 8000, 1000 // of 64 in 20 ms: what the others have is trained in a third of the time of the first
+	c := broker(t, 4)
+	cl := producer(t, c)
+	produce(t, cl, 3, hot)
+	j := startJob(t, jobSpec(t, c, func(s *rpc.TrainSpec) { s.Worker.EmulateStepMs, s.Worker.Window = 20, 1<<20 }))
+	j.worker(0, 1)
+	j.waitFor("the queue is full", func(s *rpc.JobStatus) bool { return s.GetPartitions()[3].GetApplied() > 0 })
+	ends := map[int32]int64{0: others, 1: others, 2: others, 3: hot}
+	for p := range int32(3) {
+		produce(t, cl, p, others)
+	}
+	s := j.waitFor("the first is trained", func(s *rpc.JobStatus) bool { return s.GetPartitions()[3].GetApplied() == hot })
+	for _, p := range s.GetPartitions()[:3] {
+		if p.GetApplied() < others {
+			t.Errorf("partition %d is trained up to %d of %d when the backlog of another, of %d, is trained whole", p.GetPartition(), p.GetApplied(), others, hot)
+		}
+	}
+	j.waitApplied(ends)
+	j.checkOnce(readLog(t, c, ends), nil)
+}
+
 // TestRepairOfEveryPartitionIsBegun: so it is when a server comes back without a snapshot.
 func TestRepairOfEveryPartitionIsBegun(t *testing.T) {
 	c, ends := backlog(t, 4, 3000)

@@ -50,6 +50,8 @@ type reader struct {
 	chunk *chunker
 	// held says that its next chunk waits for the window.
 	held bool
+	// ample says that it has chunks for longer than a fetch takes, while the unit is full and other partitions have none: it fetches nothing, so that these can.
+	ample bool
 	// ending is why nothing more is fetched; it is reported when what was fetched is placed.
 	ending *rpc.PartitionProblem
 	// ended says that it was reported, and the client consumes the partition no more. Where it may be read on before anybody has looked at the lease, it takes a new reader.
@@ -67,6 +69,7 @@ type source struct {
 	order    []int32 // of readers, sorted
 	turn     int     // whose chunk is placed first
 	full     bool    // the shuffle unit had no room
+	hungry   bool    // the unit is full, and there is a partition of which nothing waits for room
 	paused   map[int32]bool
 	failing  bool          // the last poll failed, and that was logged
 	pinged   chan struct{} // closed when no ping is under way
@@ -112,14 +115,15 @@ func (s *source) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.reconcile()
 		wait := s.place()
-		s.pauseHeld()
-		fetching := !s.full && len(s.readers) > len(s.paused)
+		s.findHungry()
+		s.pause()
+		fetching := (!s.full || s.hungry) && len(s.readers) > len(s.paused)
 		s.w.contact.expect(fetching, time.Now())
 		if !fetching && s.w.contact.quiet(time.Now()) > 0 {
 			s.ping()
 		}
 		armed, done := s.w.sourceWake.arm(ctx, wait)
-		if s.full {
+		if s.full && !s.hungry {
 			<-armed.Done() // what is fetched has no place to go: fetch no more
 		} else {
 			s.poll(ctx, armed)
@@ -287,15 +291,28 @@ func (w *worker) placeOwn(r *reader) (placed, full bool) {
 	return true, false
 }
 
-// pauseHeld stops fetching partitions whose chunks the window holds back, so that others go on.
-func (s *source) pauseHeld() {
+// findHungry sees, while the unit is full, whether a partition has nothing that waits for room. Its records are fetched all the same, to have their turn: what
+// was fetched of a partition with a long backlog may last for minutes. Those that have more than the unit holds fetch nothing meanwhile, and until they have less.
+func (s *source) findHungry() {
+	s.hungry = s.full && slices.ContainsFunc(s.order, func(p int32) bool {
+		r := s.readers[p]
+		return len(r.chunk.ready) == 0 && !r.ended
+	})
+	enough := max(s.w.queueCap/int(s.w.chunkSize), 1)
+	for _, r := range s.readers {
+		r.ample = len(r.chunk.ready) > enough && (s.hungry || r.ample)
+	}
+}
+
+// pause stops fetching partitions whose chunks the window holds back, or that have plenty of them, so that others go on.
+func (s *source) pause() {
 	var pause, resume []int32
 	for p, r := range s.readers {
-		switch {
-		case r.held && !s.paused[p]:
+		switch wanted := r.held || r.ample; {
+		case wanted && !s.paused[p]:
 			pause = append(pause, p)
 			s.paused[p] = true
-		case !r.held && s.paused[p]:
+		case !wanted && s.paused[p]:
 			resume = append(resume, p)
 		}
 	}

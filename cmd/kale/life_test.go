@@ -220,7 +220,15 @@ func TestLife(t *testing.T) {
 	if text := s.must("status", "life").out; !strings.Contains(text, "trains on without a scheduler") || !regexp.MustCompile(`worker-\d-g\d+`).MatchString(text) || !strings.Contains(text, "kale run life takes it up again") {
 		t.Errorf("status without a scheduler:\n%s", text)
 	}
-	if text := s.must("status").out; !strings.Contains(text, "trains on without a scheduler") {
+	// The look at all jobs is short: on a busy machine the chief's answer may come too late for one, which says so.
+	text := s.must("status").out
+	for range 10 {
+		if !strings.Contains(text, "its chief does not answer") {
+			break
+		}
+		text = s.must("status").out
+	}
+	if !strings.Contains(text, "trains on without a scheduler") {
 		t.Errorf("status of all jobs without a scheduler:\n%s", text)
 	}
 	if r := s.run("forget", "life"); r.code != exitFailed || !strings.Contains(r.err, "kale stop life first") {

@@ -131,7 +131,8 @@ func (r *rest) properties(ctx context.Context) (has []string, known bool, err er
 			} `json:"schemas"`
 		} `json:"components"`
 	}
-	if err := r.ask(ctx, askTimeout, http.MethodGet, "/openapi/v3", nil, &answer); err != nil {
+	// It is megabytes, which slurmrestd writes anew for each question: more than two seconds where the machine is busy.
+	if err := r.ask(ctx, submitTimeout, http.MethodGet, "/openapi/v3", nil, &answer); err != nil {
 		return nil, false, err
 	}
 	for _, schema := range []string{"_job_properties", "_job_desc_msg"} { // up to v0.0.38, and since v0.0.40
