@@ -72,6 +72,9 @@ type TrainReport struct {
 	Naive    Errors    // ŷ(t+h) = y(t+h−season), the shortest season
 	Seasonal Errors    // NewSeasonal, seeing at each origin what lies before it
 	Against  Errors    // the options' Against, likewise; without one of no bins
+	// Unanswered is at how many of the holdout's origins Against gave no forecast, and NoAnswer why at the first of them.
+	Unanswered int
+	NoAnswer   error
 	// The model's leads over Seasonal and Against.
 	OverSeasonal, OverAgainst Lead
 
@@ -104,7 +107,10 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 		var theirs Forecast
 		failed := errors.New("none")
 		if against != nil {
-			theirs, failed = against.Forecast(past, len(said))
+			if theirs, failed = against.Forecast(past, len(said)); failed != nil {
+				r.Unanswered++
+				r.NoAnswer = cmp.Or(r.NoAnswer, failed)
+			}
 		}
 		again := make([]float64, len(said))
 		for h := range again {

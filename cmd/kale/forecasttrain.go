@@ -169,11 +169,13 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	var against forecast.Forecaster
 	switch path := f.rival(); {
 	case path != "":
-		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
+		bar := a.progress()
+		defer bar.done()
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1, Once: true, Limit: a.answerWithin, Progress: bar.holding(path)})
 		if err != nil {
 			return fmt.Errorf("-against: %w", err)
 		}
-		defer func() { _ = m.Close() }() // it was only read
+		defer m.CloseOn(ctx)()
 		against = m
 	case f.against != "":
 		if f.resume {
@@ -217,6 +219,9 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, r.Naive.WAPE, p.gate())
 	if err != nil {
 		return err
+	}
+	if r.NoAnswer != nil {
+		a.advise("%s has no answer at %d of the %d moments at which it was to be measured: %v\n", filepath.Base(f.against), r.Unanswered, r.Holdout, r.NoAnswer)
 	}
 	note := unseenSeason(f.model, p, r.Info)
 	if note != "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -52,6 +53,7 @@ type progress struct {
 	what  string
 	began time.Time
 	steps int
+	mu    sync.Mutex // of holding, which alone is called by several goroutines
 }
 
 // progressEvery is the pause between two lines of progress where they cannot be written over.
@@ -111,6 +113,15 @@ func left(took time.Duration, done, total int) string {
 		return ""
 	}
 	return fmt.Sprintf(", about %s left", job.FormatDuration((took * time.Duration(total-done) / time.Duration(done)).Round(time.Second)))
+}
+
+// holding tells how far the model of a file is that is held to the past, which takes long for its first answer. Several may be at it at once.
+func (p *progress) holding(path string) func(done, total int) {
+	return func(done, total int) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.step("holding "+path+" to the past, moments", done, total)
+	}
 }
 
 // done takes the line away, before other output.
