@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -119,8 +120,8 @@ func TestTrainRefusesAndCompares(t *testing.T) {
 		t.Errorf("-horizon 0s: exit code %d, %s", r.code, r.err)
 	}
 	for _, e := range []float64{0, 0.25} {
-		v, err := compareTrained(e, e, 1, forecast.GateOptions{})
-		if err != nil || !strings.HasPrefix(v.says, "The model and seasonal are equal: ") || *v.worse {
+		v, err := compareTrained(e, e, 1, forecast.Lead{SE: math.NaN()}, forecast.GateOptions{})
+		if err != nil || !strings.HasPrefix(v.says, "The model is as good as seasonal: the error of both is ") || *v.worse {
 			t.Errorf("both at %v: %v, %+v", e, err, v)
 		}
 	}
