@@ -144,6 +144,24 @@ func TestTrainTellsTheWholeBlock(t *testing.T) {
 	}
 }
 
+// A history of more bins than brokers are asked for is refused before they are asked, with what helps: the default of -history, which nobody gave, is long for bins of a second.
+func TestTrainRefusesTooManyBins(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	train := func(more ...string) result {
+		return s.run(append([]string{"forecast", "train", "-trace", "kafka://127.0.0.1:1/clicks", "-season", "2m", "-o", filepath.Join(t.TempDir(), "m.onnx")}, more...)...)
+	}
+	const want = "a history of 28d in bins of 1s is 2419200 requests to the brokers, more than the 200000 that are made: give -history 55h or less, or -interval 13s or more"
+	if r := train("-interval", "1s"); r.code != exitUsage || !strings.Contains(strings.Join(strings.Fields(r.err), " "), want) {
+		t.Errorf("exit code %d, %s\nwant %s", r.code, r.err, want)
+	}
+	for _, given := range [][]string{{"-interval", "1s", "-history", "55h"}, {"-interval", "13s"}} { // what it says
+		if r := train(given...); strings.Contains(r.err, "requests to the brokers") || strings.Contains(r.err, "more than 200000") {
+			t.Errorf("%v: %s", given, r.err)
+		}
+	}
+}
+
 // A model whose bins are longer than the default of autoscale.tau, or whose horizon is shorter, does not go with it.
 func TestTauBesideAModel(t *testing.T) {
 	for want, info := range map[string]forecast.ModelInfo{
