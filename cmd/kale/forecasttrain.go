@@ -51,7 +51,8 @@ epoch it is kept in MODEL.onnx.part, from which -resume goes on when it was ende
 
 A job file is checked as a whole, as kale run checks it: one whose autoscale.tau is longer than its forecast.horizon, for instance, is refused here too. -trace needs none.
 
-A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better by more than chance. As it does, -against
+A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better by more than chance. That is measured on the last fifth
+of the history (of fedformer the last tenth) with what was learnt from the part before: just after traffic has changed for good a new model cannot win until the change is older than that. As it does, -against
 measures another model, such as the one in use, beside the new one: on what neither has seen.`,
 		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx\n  kale forecast train -trace rates.csv.gz -interval 15m -model fedformer -o rates.onnx",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
