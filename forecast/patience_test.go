@@ -45,7 +45,7 @@ func TestModelThatTakesLong(t *testing.T) {
 	_, first := once.Forecast(s, 60)
 	began := time.Now()
 	for range 1000 {
-		if _, err := once.Forecast(s, 60); !errors.Is(err, forecast.ErrTooSlow) || err.Error() != first.Error() || !strings.HasSuffix(err.Error(), "It was not asked again") {
+		if _, err := once.Forecast(s, 60); !errors.Is(err, forecast.ErrTooSlow) || !strings.HasSuffix(err.Error(), "It was not asked again") {
 			t.Fatalf("it says %v, and then %v", first, err)
 		}
 	}
