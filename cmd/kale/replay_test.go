@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -495,5 +497,51 @@ func TestNoHistoryOfLogAppendTime(t *testing.T) {
 	}
 	if r := s.run("replay", "-trace", "kafka://"+at+"/empty"); r.code != exitFailed || !strings.Contains(r.err, `topic "empty" has no arrival history in the last 28d: `+asked) {
 		t.Errorf("of an empty topic: %+v", r)
+	}
+}
+
+// fleeting is a context that ends when it has been asked so often whether it has.
+type fleeting struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (f *fleeting) Err() error {
+	if f.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Whoever interrupts a replay is told how far it was; of a fleet, the rows that were whole by then are printed.
+func TestReplayInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	interrupted := func(after int64, args ...string) result {
+		ctx := &fleeting{Context: t.Context()}
+		ctx.left.Store(after)
+		var out, errs buffer
+		code := s.app(&out, &errs).run(ctx, append([]string{"replay", "-synthetic", "week"}, args...))
+		return result{code, out.String(), errs.String()}
+	}
+	fleet := []string{"-jobs", "2", "-policies", "follow,static"} // a round a minute
+	r := interrupted(700, fleet...)
+	if want := "kale: replay: interrupted, so that there are no figures; it was at fleet 1 of 4 (follow, one pool), "; r.code != exitFailed || r.out != "" || !strings.Contains(r.err, want) || !strings.Contains(r.err, " of 1440\n") {
+		t.Errorf("in the first fleet: code %d, %q, %s", r.code, r.out, r.err)
+	}
+	r = interrupted(2000, append(fleet, "-json")...)
+	var got replay.FleetReport
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || !got.Partial || len(got.Rows) != 1 || got.Planned != 4 || got.Rows[0].GPUHours == 0 {
+		t.Errorf("in the second fleet: %v, %+v", err, got)
+	}
+	if want := "kale: replay: interrupted: what is printed is 1 of 4 rows; it was at fleet 2 of 4 (follow, parts), "; r.code != exitFailed || !strings.Contains(r.err, want) {
+		t.Errorf("in the second fleet: code %d, %s", r.code, r.err)
+	}
+	if r = interrupted(2000, fleet...); r.code != exitFailed || !strings.Contains(r.out, "PARTIAL: it was interrupted when 1 of 4 rows were whole") || !strings.Contains(r.out, "follow, one pool") {
+		t.Errorf("in the second fleet: code %d, %s", r.code, r.out)
+	}
+	r = interrupted(8, "-policies", "static", "-days", "1", "-seeds", "20")
+	if want := "kale: replay: interrupted, so that there are no figures; it was at replaying, "; r.code != exitFailed || r.out != "" || !strings.Contains(r.err, want) || !strings.Contains(r.err, " of 20\n") {
+		t.Errorf("one job: code %d, %q, %s", r.code, r.out, r.err)
 	}
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -77,13 +80,25 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 		o.Priority = o.Jobs / 10
 	}
 	r, err := replay.CompareFleets(cmd.Context(), j, tr, o, policies, seeds)
-	if err != nil {
-		return err
-	}
 	bar.done()
+	if err != nil {
+		return a.fleetSoFar(cmd.Context(), r, bar, err)
+	}
 	if err := writePage(f.out, r.WriteHTML); err != nil {
 		return err
 	}
+	return a.printFleet(r)
+}
+
+// fleetSoFar prints the rows that there are of a comparison which failed with err; one that was interrupted may have some.
+func (a *app) fleetSoFar(ctx context.Context, r *replay.FleetReport, bar *progress, err error) error {
+	if r == nil || len(r.Rows) == 0 {
+		return unfinished(ctx, bar, err)
+	}
+	return errors.Join(a.printFleet(r), fmt.Errorf("replay: interrupted: what is printed is %d of %d rows%s", len(r.Rows), r.Planned, bar.reached()))
+}
+
+func (a *app) printFleet(r *replay.FleetReport) error {
 	if a.asJSON {
 		e := json.NewEncoder(a.out)
 		e.SetIndent("", "  ")

@@ -33,6 +33,9 @@ type FleetReport struct {
 	Capped     float64    `json:"jobs_larger_than_max"`
 	PeakGPUs   float64    `json:"peak_gpus"`
 	Rows       []FleetRow `json:"rows"`
+	// Planned is how many rows there were to be. Partial: it was interrupted before.
+	Planned int  `json:"planned_rows"`
+	Partial bool `json:"partial,omitempty"`
 }
 
 // FleetRow is a policy on one pool, or in parts; means over the seeds.
@@ -52,7 +55,8 @@ func (r FleetRow) title() string {
 	return r.Policy + ", one pool"
 }
 
-// CompareFleets replays the fleet of o under each policy, on one pool and in parts, seeds times from o.Seed on.
+// CompareFleets replays the fleet of o under each policy, on one pool and in parts, seeds times from o.Seed on. Where ctx ends, there is a report beside the error,
+// with the rows that were whole by then.
 func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions, policies []string, seeds int) (*FleetReport, error) {
 	if seeds < 1 {
 		return nil, fmt.Errorf("replay: %d seeds must be 1 or more", seeds)
@@ -77,18 +81,30 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 		r.Capped += float64(capped) / float64(seeds)
 		r.PeakGPUs += float64(gpus) / float64(seeds)
 	}
+	fleets := 0
+	r.Planned = 2 * len(policies)
 	for _, p := range policies {
 		for _, parts := range []bool{false, true} {
 			own := o
 			own.Policy, own.Partitioned = p, parts
+			if o.Progress != nil {
+				own.Progress = func(what string, done, total int) {
+					o.Progress(fmt.Sprintf("fleet %d of %d (%s)", fleets, r.Planned*seeds, what), done, total)
+				}
+			}
 			row := FleetRow{Policy: p, Partitioned: parts, trail: new(fleetTrail)}
 			for i := range seeds {
 				own.Seed, own.trail = o.Seed+uint64(i), nil
 				if i == 0 {
 					own.trail = row.trail
 				}
+				fleets++
 				got, err := Fleet(ctx, base, tr, own)
-				if err != nil {
+				switch {
+				case err != nil && ctx.Err() != nil:
+					r.Partial = true
+					return r, err
+				case err != nil:
 					return nil, err
 				}
 				row.add(got, 1/float64(seeds))
@@ -191,6 +207,9 @@ func (r *FleetReport) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "%s\n%s\n\n", r.headline(), strings.Join(r.facts(), "\n"))
 	if err := r.sheet().write(&b, false); err != nil {
 		return err
+	}
+	if r.Partial {
+		fmt.Fprintf(&b, "PARTIAL: it was interrupted when %d of %d rows were whole\n", len(r.Rows), r.Planned)
 	}
 	fmt.Fprintf(&b, "\n%s\n", r.legend())
 	_, err := io.WriteString(w, b.String())
