@@ -44,9 +44,9 @@ type FleetOptions struct {
 
 // FleetResult is what became of a fleet, per day and over all its jobs. Of less than a day, rescales and what was preempted are of that.
 type FleetResult struct {
-	// OverPct is the share of the jobs' minutes with lag over the objective, of all jobs and of those with priority.
-	OverPct         float64 `json:"over_pct"`
-	PriorityOverPct float64 `json:"priority_over_pct"`
+	// OverPct is the share of the jobs' minutes with lag over the objective, of all jobs and of those with priority; of these nil where there are none.
+	OverPct         float64  `json:"over_pct"`
+	PriorityOverPct *float64 `json:"priority_over_pct"`
 	// AccumulatedLagMin is the jobs' lag at the end of each minute, in minutes, summed up over the day and all jobs.
 	AccumulatedLagMin float64 `json:"accumulated_lag_min"`
 	GPUHours          float64 `json:"gpu_hours"`
@@ -404,6 +404,8 @@ func (f *fleet) result(end float64) FleetResult {
 	out.AccumulatedLagMin, out.GPUHours, out.Cost = out.AccumulatedLagMin/days, out.GPUHours/days, out.Cost/days
 	out.Rescales, out.Preempted = out.Rescales/math.Max(days, 1), out.Preempted/math.Max(days, 1)
 	out.OverPct = 100 * over / minutes
-	out.PriorityOverPct = 100 * firstOver / math.Max(first, 1)
+	if first > 0 {
+		out.PriorityOverPct = new(100 * firstOver / first)
+	}
 	return out
 }

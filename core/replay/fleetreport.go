@@ -118,7 +118,12 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 // add takes a result into the mean; of the most that was held it keeps the most.
 func (r *FleetResult) add(o FleetResult, share float64) {
 	r.OverPct += share * o.OverPct
-	r.PriorityOverPct += share * o.PriorityOverPct
+	if p := o.PriorityOverPct; p != nil {
+		if r.PriorityOverPct == nil {
+			r.PriorityOverPct = new(float64)
+		}
+		*r.PriorityOverPct += share * *p
+	}
 	r.AccumulatedLagMin += share * o.AccumulatedLagMin
 	r.GPUHours += share * o.GPUHours
 	r.Cost += share * o.Cost
@@ -181,8 +186,8 @@ func (r *FleetReport) sheet() sheet {
 	s := sheet{Head: []string{"over %", "priority %", "acc. lag", "GPU-h", "cost", "rescales", "preempted", "most held", "short %"}}
 	for _, row := range r.Rows {
 		priority, short := "-", "-"
-		if r.Priority > 0 {
-			priority = fmt.Sprintf("%.2f", row.PriorityOverPct)
+		if p := row.PriorityOverPct; p != nil {
+			priority = fmt.Sprintf("%.2f", *p)
 		}
 		if !row.Partitioned {
 			short = fmt.Sprintf("%.1f", row.ShortPct)
@@ -196,7 +201,7 @@ func (r *FleetReport) sheet() sheet {
 
 // legend says what the columns are.
 func (r *FleetReport) legend() string {
-	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority. acc. lag: minutes of all jobs.
+	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority, - where there are none. acc. lag: minutes of all jobs.
 Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective. short %%: share of the rounds in which the jobs together asked
 for more than the pool has; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed"))
 }
