@@ -4,14 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/replay"
@@ -245,10 +249,10 @@ func TestReplayFleet(t *testing.T) {
 	s := newShell(t).asShipped()
 	args := []string{"replay", "-synthetic", "week", "-jobs", "4", "-gpus", "30", "-priority", "1", "-forecast-noise", "0.05", "-policies", "follow,kale"}
 	page := filepath.Join(t.TempDir(), "fleet.html")
-	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow", "-o", page)...).out
+	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow", "-price", "2.5", "-o", page)...).out
 	for _, line := range strings.Split(text, "\n") { // what the text says the page says too
 		cells := strings.Fields(line)
-		if n := len(cells); n > 0 && strings.HasPrefix(line, "  follow") && !strings.Contains(read(t, page), `<td class="n">`+strings.Join(cells[n-9:], `</td><td class="n">`)+"</td>") {
+		if n := len(cells); n > 0 && strings.HasPrefix(line, "  follow") && !strings.Contains(read(t, page), `<td class="n">`+strings.Join(cells[n-10:], `</td><td class="n">`)+"</td>") {
 			t.Errorf("the page has no row %q", line)
 		}
 	}
@@ -257,9 +261,17 @@ func TestReplayFleet(t *testing.T) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
 	}
+	if !regexp.MustCompile(`GPU-h +money +cost +rescales`).MatchString(text) || !strings.Contains(text, "Money: what the GPU-hours cost at 2.5 each, a day.") {
+		t.Errorf("it does not say what the GPUs cost:\n%s", text)
+	}
 	var got replay.FleetReport
-	if err := json.Unmarshal([]byte(s.must(append(args, "-json")...).out), &got); err != nil {
+	if err := json.Unmarshal([]byte(s.must(append(args, "-price", "2", "-json")...).out), &got); err != nil {
 		t.Fatal(err)
+	}
+	for _, r := range got.Rows {
+		if math.Abs(r.Money-2*r.GPUHours) > 1e-9*r.Money || r.Money == 0 {
+			t.Errorf("%v GPU-hours at 2 each cost %v", r.GPUHours, r.Money)
+		}
 	}
 	if len(got.Rows) != 4 || got.Seeds != 1 || got.GPUs != 30 {
 		t.Fatalf("%+v", got)
@@ -322,6 +334,15 @@ func TestReplayFleetOfAShortTrace(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.must(append(args, "-json")...).out), &got); err != nil || got.SpanHours < 0.16 || got.SpanHours > 0.17 || got.PeakGPUs < 4 {
 		t.Errorf("%v, %+v", err, got)
 	}
+}
+
+// Every flag that a fleet does not go by has a reason, and none that it goes by.
+func TestFleetlessFlags(t *testing.T) {
+	replayCommand(newApp(nil, io.Discard, io.Discard)).Flags().VisitAll(func(f *pflag.Flag) {
+		if goes := slices.Contains(fleetFlags, f.Name); goes == (fleetless[f.Name] != "") {
+			t.Errorf("-%s: a fleet goes by it: %v, and the reason is %q", f.Name, goes, fleetless[f.Name])
+		}
+	})
 }
 
 // What -json prints has keys of one kind.
@@ -409,7 +430,8 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-jobs", "100000"}, exitFailed, "a fleet of 100,000 jobs: want 1 to 10,000, which take some 4 GB of memory"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that the least is 8 GPUs"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
-		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep says nothing of a fleet"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep does not go with -jobs: a fleet is replayed with each policy in one setting, the job's or its defaults; name several with -policies. Leave -sweep or -jobs out"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-scale", "8"}, exitUsage, "-scale does not go with -jobs: the peak of each of a fleet's jobs is drawn, what 2 to 16 workers train, however high the trace's is; -gpus makes the pool tighter"},
 		{[]string{"-synthetic", "week", "-jobs", "5000", "-days", "3"}, exitFailed, "5,000 jobs for 3 days: want 2 days at most"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-rescale", "5m..8m"}, exitUsage, "a fleet is rescaled live"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},

@@ -17,7 +17,18 @@ import (
 
 // fleetFlags are the flags of replay by which a fleet goes.
 var fleetFlags = []string{"trace", "counter", "synthetic", "job", "var", "var-file", "policies", "days", "jobs", "gpus", "priority", "seeds", "forecaster", "forecast-noise",
-	"lag-weight", "violation-weight", "rescale", "json", "out", "state-dir"}
+	"lag-weight", "violation-weight", "price", "rescale", "json", "out", "state-dir"}
+
+// fleetless says of the other flags why a fleet does not go by them, and what to do instead, where there is something.
+var fleetless = map[string]string{
+	"scale":           fmt.Sprintf("the peak of each of a fleet's jobs is drawn, what %d to %d workers train, however high the trace's is; -gpus makes the pool tighter or wider", replay.LeastPeak, replay.MostPeak),
+	"sweep":           "a fleet is replayed with each policy in one setting, the job's or its defaults; name several with -policies",
+	"forecast-every":  "the forecasts of a fleet are made in every minute, which takes no time: they know the future",
+	"forecast-bias":   "the forecasts of a fleet know the future; -forecast-noise gives them an error",
+	"losses":          "no workers of a fleet are lost",
+	"oracle-lag":      "there is no oracle of a fleet",
+	"oracle-downtime": "there is no oracle of a fleet",
+}
 
 // gpusOfEach is how many GPUs a fleet has for each job where nobody says it.
 const gpusOfEach = 8
@@ -32,7 +43,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	})
 	switch {
 	case other != "":
-		return usagef("-%s says nothing of a fleet, which is replayed with forecasts that know the future but for -forecast-noise: leave -%s or -jobs out", other, other)
+		return usagef("-%s does not go with -jobs: %s. Leave -%s or -jobs out", other, fleetless[other], other)
 	case f.forecaster != "" && f.forecaster != replay.PerfectForecast:
 		return usagef("-forecaster %s: the forecasts of a fleet know the future but for -forecast-noise; leave -forecaster or -jobs out", f.forecaster)
 	case f.rescale != "" && f.rescale != "live":
@@ -72,7 +83,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	bar := a.progress()
 	defer bar.done()
 	o := replay.FleetOptions{Jobs: f.jobs, Days: days, GPUs: f.gpus, Priority: f.priority, ForecastNoise: f.noise, Seed: 1,
-		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Progress: bar.step}
+		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Price: f.price, Progress: bar.step}
 	if !cmd.Flags().Changed("gpus") {
 		o.GPUs = gpusOfEach * o.Jobs
 	}

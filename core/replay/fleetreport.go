@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +37,8 @@ type FleetReport struct {
 	// Planned is how many rows there were to be. Partial: it was interrupted before.
 	Planned int  `json:"planned_rows"`
 	Partial bool `json:"partial,omitempty"`
+
+	price float64
 }
 
 // FleetRow is a policy on one pool, or in parts; means over the seeds.
@@ -63,7 +66,7 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 	}
 	r := &FleetReport{
 		Trace: tr.Name, Jobs: o.Jobs, GPUs: o.GPUs, Priority: o.Priority, Seeds: seeds, ForecastNoise: o.ForecastNoise, MaxLag: base.SLO.MaxLag.Seconds(),
-		Weights: DefaultWeights(),
+		Weights: DefaultWeights(), price: o.Price,
 	}
 	if o.Weights != nil {
 		r.Weights = *o.Weights
@@ -127,6 +130,7 @@ func (r *FleetResult) add(o FleetResult, share float64) {
 	r.AccumulatedLagMin += share * o.AccumulatedLagMin
 	r.GPUHours += share * o.GPUHours
 	r.Cost += share * o.Cost
+	r.Money += share * o.Money
 	r.Rescales += share * o.Rescales
 	r.Preempted += share * o.Preempted
 	r.ShortPct += share * o.ShortPct
@@ -135,7 +139,7 @@ func (r *FleetResult) add(o FleetResult, share float64) {
 
 // parts says what the comparison with equal parts is worth.
 func (r *FleetReport) parts() string {
-	peaks := fmt.Sprintf("Peaks need %d to %d workers of %s", leastPeak, mostPeak, job.Count(r.WorkerGPUs, "GPU"))
+	peaks := fmt.Sprintf("Peaks need %d to %d workers of %s", LeastPeak, MostPeak, job.Count(r.WorkerGPUs, "GPU"))
 	if r.Cramped == 0 && r.Capped == 0 {
 		return peaks + ": no job needs more than its part."
 	}
@@ -184,6 +188,9 @@ func (r *FleetReport) facts() []string {
 // sheet is the table.
 func (r *FleetReport) sheet() sheet {
 	s := sheet{Head: []string{"over %", "priority %", "acc. lag", "GPU-h", "cost", "rescales", "preempted", "most held", "short %"}}
+	if r.price > 0 {
+		s.Head = slices.Insert(s.Head, 4, "money")
+	}
 	for _, row := range r.Rows {
 		priority, short := "-", "-"
 		if p := row.PriorityOverPct; p != nil {
@@ -192,18 +199,26 @@ func (r *FleetReport) sheet() sheet {
 		if !row.Partitioned {
 			short = fmt.Sprintf("%.1f", row.ShortPct)
 		}
-		s.Rows = append(s.Rows, sheetRow{Name: row.title(), Ours: row.Policy == "cost" && !row.Partitioned, Cells: []string{fmt.Sprintf("%.2f", row.OverPct), priority,
-			fmt.Sprintf("%.0f", row.AccumulatedLagMin), fmt.Sprintf("%.1f", row.GPUHours), fmt.Sprintf("%.1f", row.Cost), fmt.Sprintf("%.0f", row.Rescales), fmt.Sprintf("%.0f", row.Preempted),
-			strconv.Itoa(row.MostHeld), short}})
+		cells := []string{fmt.Sprintf("%.2f", row.OverPct), priority, fmt.Sprintf("%.0f", row.AccumulatedLagMin), fmt.Sprintf("%.1f", row.GPUHours), fmt.Sprintf("%.1f", row.Cost),
+			fmt.Sprintf("%.0f", row.Rescales), fmt.Sprintf("%.0f", row.Preempted), strconv.Itoa(row.MostHeld), short}
+		if r.price > 0 {
+			cells = slices.Insert(cells, 4, money(row.Money))
+		}
+		s.Rows = append(s.Rows, sheetRow{Name: row.title(), Ours: row.Policy == "cost" && !row.Partitioned, Cells: cells})
 	}
 	return s
 }
 
 // legend says what the columns are.
 func (r *FleetReport) legend() string {
-	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority, - where there are none. acc. lag: minutes of all jobs.
+	paid := ""
+	if r.price > 0 {
+		paid = fmt.Sprintf("\nMoney: what the GPU-hours cost at %g each, a day.", r.price)
+	}
+	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority, - where there
+are none. acc. lag: minutes of all jobs.
 Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective. short %%: share of the rounds in which the jobs together asked
-for more than the pool has; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed"))
+for more than the pool has; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed")) + paid
 }
 
 // WriteText writes the report for a terminal.
