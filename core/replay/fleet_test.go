@@ -290,3 +290,18 @@ func TestFleetWithoutPriority(t *testing.T) {
 		}
 	}
 }
+
+// An error of forecasts that is less than a hundredth is not told as none, and none is not told as one.
+func TestFleetTellsTheForecastsError(t *testing.T) {
+	t.Parallel()
+	for noise, want := range map[float64]string{
+		0:     "Forecasts know the future. In parts, each job has 8 GPUs of its own.",
+		0.004: "Forecasts know the future, but for an error of less than 1 % in each half hour (a standard deviation). In parts",
+		0.05:  "Forecasts know the future, but for an error of 5 % in each half hour",
+	} {
+		r := FleetReport{Jobs: 2, GPUs: 16, ForecastNoise: noise, SpanHours: 24}
+		if got := r.facts()[0]; !strings.HasPrefix(got, want) {
+			t.Errorf("with %v it says %q, want %q", noise, got, want)
+		}
+	}
+}

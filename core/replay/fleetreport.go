@@ -175,7 +175,11 @@ func (r *FleetReport) headline() string {
 }
 
 func (r *FleetReport) facts() []string {
-	facts := []string{fmt.Sprintf("Forecasts know the future, with an error of %.0f %%. In parts, each job has %d GPUs of its own.", 100*r.ForecastNoise, r.GPUs/r.Jobs)}
+	know := "Forecasts know the future"
+	if r.ForecastNoise > 0 {
+		know += fmt.Sprintf(", but for an error of %s in each half hour (a standard deviation)", percent(r.ForecastNoise))
+	}
+	facts := []string{fmt.Sprintf("%s. In parts, each job has %s of its own.", know, job.Count(r.GPUs/r.Jobs, "GPU"))}
 	switch {
 	case r.SpanHours > 24:
 		facts = append(facts, "Acc. lag, GPU-h, cost, rescales and preempted are of a day.")
