@@ -188,6 +188,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	course, err := replay.NewCourse(tr, replay.CourseOptions{Days: f.days, Interval: j.Forecast.Interval, Past: replay.PastNeeded(j), ScaleTo: replay.RateOf(j, scale)})
 	if err != nil {
+		a.adviseAll(tr.Notes) // which else stand below the figures
 		return err
 	}
 	if n := course.Forecasts(f.forecastEvery); n > manyForecasts && f.forecaster != replay.PerfectForecast && replay.ForecastsNeeded(o.Policies) {

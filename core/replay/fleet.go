@@ -208,6 +208,8 @@ func fleetDays(base *job.Job, tr Trace, days int) (Part, error) {
 		return Part{}, fmt.Errorf("replay: a fleet needs its days without a gap between them, and the last %d of %s have one: ask for fewer, or cut the trace", days, tr.Name)
 	case len(course.Parts) != 1 || course.Parts[0].Step != time.Minute:
 		return Part{}, errors.New("replay: a fleet needs a day of minutes without a gap")
+	case course.Peak <= 0:
+		return Part{}, fmt.Errorf("trace %s: nothing arrives in the replayed days, so that they cannot be scaled to the peaks of a fleet's jobs", tr.Name)
 	}
 	return course.Parts[0], nil
 }
