@@ -172,6 +172,7 @@ func (d *decoder) poolFile(p *Pool, body *hclsyntax.Body) {
 	}
 	for _, b := range pools[1:] {
 		d.fail(b.DefRange(), "Second pool in this file", "A file holds one pool; the first is on line %d.", pools[0].DefRange().Start.Line)
+		d.aside(func(other *decoder) { other.pool(&Pool{}, b) })
 	}
 	d.pool(p, pools[0])
 }
@@ -180,11 +181,22 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 	d.job.ranges[""] = b.DefRange()
 	var types []hcl.Range // that the file has, right or wrong
 	own := *b.Body
+	var parts []*hclsyntax.Block // of a misspelt kind, too: what is wrong inside is told in the same run
 	own.Blocks = slices.DeleteFunc(slices.Clone(own.Blocks), func(c *hclsyntax.Block) bool {
-		if c.Type == "type" {
+		kind := c.Type
+		if kind != "job" && kind != "type" {
+			if kind = Nearest(kind, []string{"job", "type"}); kind == "" {
+				return false
+			}
+			d.fail(c.TypeRange, fmt.Sprintf("Unknown block %q", c.Type), "Did you mean %q?", kind)
+			c = new(*c)
+			c.Type = kind
+		}
+		if kind == "type" {
 			types = append(types, c.DefRange())
 		}
-		return c.Type == "job" || c.Type == "type"
+		parts = append(parts, c)
+		return true
 	})
 	spec := poolBlock(p)
 	if len(types) > 0 { // where gpus belong is each type
@@ -203,7 +215,7 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 	if gpus, both := own.Attributes["gpus"]; both && len(types) > 0 {
 		d.fail(gpus.NameRange, "GPUs with and without a type", "The pool has types (line %d): say in each how many GPUs it has, and leave this line out.", types[0].Start.Line)
 	}
-	d.several(b, "type", func(c *hclsyntax.Block) {
+	d.several(parts, "type", func(c *hclsyntax.Block) {
 		var t PoolType
 		if d.one(poolTypeBlock(&t), c) {
 			if !gpuTypeName.MatchString(t.Name) {
@@ -212,7 +224,7 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 			p.Types = append(p.Types, t)
 		}
 	})
-	d.several(b, "job", func(c *hclsyntax.Block) {
+	d.several(parts, "job", func(c *hclsyntax.Block) {
 		var j PoolJob
 		if d.one(poolJobBlock(&j), c) {
 			d.poolJob(p, j)
@@ -223,16 +235,26 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 
 var gpuTypeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
+// aside looks for mistakes in what does not count, since another block stands in its place: in a copy of d, of which only what it reports is kept.
+func (d *decoder) aside(look func(*decoder)) {
+	other := *d
+	other.job = &Job{File: d.job.File, Dir: d.job.Dir, ranges: map[string]hcl.Range{"": d.job.ranges[""]}}
+	other.bad, other.spans, other.diags = map[string]bool{}, map[string]hcl.Range{}, nil
+	look(&other)
+	d.add(other.diags...)
+}
+
 // several decodes the blocks of a kind, of which each has a label of its own.
-func (d *decoder) several(b *hclsyntax.Block, kind string, decode func(*hclsyntax.Block)) {
+func (d *decoder) several(blocks []*hclsyntax.Block, kind string, decode func(*hclsyntax.Block)) {
 	first := map[string]int{}
-	for _, c := range b.Body.Blocks {
+	for _, c := range blocks {
 		if c.Type != kind {
 			continue
 		}
 		if len(c.Labels) == 1 {
 			if line, twice := first[c.Labels[0]]; twice {
 				d.fail(c.LabelRanges[0], fmt.Sprintf("%s %q is here twice", strings.ToUpper(kind[:1])+kind[1:], c.Labels[0]), "The first is on line %d. Merge the two.", line)
+				d.aside(func(other *decoder) { other.block(blockOf(kind), c.Body, c.Labels[0], kind+" "+c.Labels[0]) })
 				continue
 			}
 			first[c.Labels[0]] = c.DefRange().Start.Line
@@ -245,12 +267,21 @@ func (d *decoder) several(b *hclsyntax.Block, kind string, decode func(*hclsynta
 func (d *decoder) one(spec *block, c *hclsyntax.Block) bool {
 	name, ok := d.label(spec, c)
 	if !ok {
+		d.aside(func(other *decoder) { other.block(spec, c.Body, name, spec.name+" "+name) })
 		return false
 	}
 	path := spec.name + " " + name
 	d.job.ranges[path], d.job.ranges[path+".name"] = c.DefRange(), c.LabelRanges[0]
 	d.block(spec, c.Body, name, path)
 	return true
+}
+
+// blockOf is the schema of a kind of block in a pool, that decodes into nothing that counts.
+func blockOf(kind string) *block {
+	if kind == "type" {
+		return poolTypeBlock(&PoolType{})
+	}
+	return poolJobBlock(&PoolJob{})
 }
 
 // poolJob checks what a pool file says of a job, against itself.
