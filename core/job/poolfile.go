@@ -27,6 +27,8 @@ type Pool struct {
 	Jobs []PoolJob
 
 	ranges map[string]hcl.Range
+	draft  bool            // there are mistakes in its file
+	bad    map[string]bool // paths that cannot be relied on
 }
 
 // PoolType is GPUs of one type; 0: as many as the backends of its jobs say: Unsized.
@@ -52,6 +54,18 @@ type PoolJob struct {
 
 // LoadPool reads the pool file at path. On an error the pool is nil. Every diagnostic has a range in one of the returned files.
 func LoadPool(path string) (*Pool, Files, hcl.Diagnostics) {
+	return sound(DraftPool(path))
+}
+
+func sound(p *Pool, files Files, diags hcl.Diagnostics) (*Pool, Files, hcl.Diagnostics) {
+	if diags.HasErrors() {
+		return nil, files, diags
+	}
+	return p, files, diags
+}
+
+// DraftPool is [LoadPool] that gives of a pool file with mistakes what could be read of it, to be held against its jobs and for nothing else; nil: nothing could.
+func DraftPool(path string) (*Pool, Files, hcl.Diagnostics) {
 	src, err := readRegular(path, mostSource)
 	if err != nil {
 		d := unreadable("pool file", path, err)
@@ -60,11 +74,15 @@ func LoadPool(path string) (*Pool, Files, hcl.Diagnostics) {
 		}
 		return nil, Files{}, hcl.Diagnostics{d}
 	}
-	return ParsePool(src, path)
+	return draftPool(src, path)
 }
 
 // ParsePool is LoadPool for a source in memory. filename stands in diagnostics.
 func ParsePool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
+	return sound(draftPool(src, filename))
+}
+
+func draftPool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
 	files := Files{}
 	body, diags := parseBody(src, filename, files)
 	if diags.HasErrors() {
@@ -79,10 +97,11 @@ func ParsePool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
 		job: &Job{File: filename, Dir: dir, ranges: map[string]hcl.Range{"": top}}, src: src,
 		scope: &scope{functions: functions(dir, os.LookupEnv)}, bad: map[string]bool{}, spans: map[string]hcl.Range{}, root: poolBlock(&Pool{}),
 	}
-	p := &Pool{ranges: d.job.ranges}
-	d.poolFile(p, body)
-	if d.diags.HasErrors() {
-		return nil, files, d.sorted()
+	p := &Pool{ranges: d.job.ranges, bad: d.bad}
+	if !d.poolFile(p, body) {
+		p = nil
+	} else {
+		p.draft = d.diags.HasErrors()
 	}
 	return p, files, d.sorted()
 }
@@ -139,8 +158,8 @@ func poolJobBlock(j *PoolJob) *block {
 	}
 }
 
-// poolFile decodes the top of a pool file: the one pool.
-func (d *decoder) poolFile(p *Pool, body *hclsyntax.Body) {
+// poolFile decodes the top of a pool file: the one pool. It reports whether there is one.
+func (d *decoder) poolFile(p *Pool, body *hclsyntax.Body) bool {
 	for _, a := range inOrder(body.Attributes) {
 		detail := "A pool file holds one pool block."
 		if home := d.root.homeOf(a.Name); home != "" {
@@ -168,13 +187,14 @@ func (d *decoder) poolFile(p *Pool, body *hclsyntax.Body) {
 		if !d.diags.HasErrors() {
 			d.fail(d.job.ranges[""], "No pool in this file", `Write pool "NAME" { gpus = … }.`)
 		}
-		return
+		return false
 	}
 	for _, b := range pools[1:] {
 		d.fail(b.DefRange(), "Second pool in this file", "A file holds one pool; the first is on line %d.", pools[0].DefRange().Start.Line)
 		d.aside(func(other *decoder) { other.pool(&Pool{}, b) })
 	}
 	d.pool(p, pools[0])
+	return true
 }
 
 func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
@@ -210,6 +230,7 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 	}
 	d.block(spec, &own, label, "")
 	if p.Patience > 0 && p.Patience < leastPatience {
+		d.bad["patience"] = true
 		d.fail(rangeOf(d.job.ranges, "patience"), "Patience too short", "Use %s or more, and no less than each job's autoscale.tick, or \"0s\" for no turns.", FormatDuration(leastPatience))
 	}
 	if gpus, both := own.Attributes["gpus"]; both && len(types) > 0 {
@@ -288,6 +309,7 @@ func blockOf(kind string) *block {
 func (d *decoder) poolJob(p *Pool, j PoolJob) {
 	path := "job " + j.Name
 	if j.Limit > 0 && j.Limit < j.Guarantee {
+		d.bad[path+".limit"] = true
 		d.fail(rangeOf(d.job.ranges, path+".limit"), "The limit is below the guarantee", "Job %q is guaranteed %d workers, and limited to %d.", j.Name, j.Guarantee, j.Limit)
 	}
 	types := p.typeNames()
@@ -369,17 +391,27 @@ func (p *Pool) UnsizedAt(typ, summary, detail string) *hcl.Diagnostic {
 func (j *Job) PoolGPUs() int { return max(j.Workers.GPUs, 1) }
 
 // Check holds the pool against the jobs that are to share it, which must have different names.
-func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
+func (p *Pool) Check(jobs []*Job) hcl.Diagnostics { return p.check(jobs, nil, true) }
+
+// CheckSome is Check where the pool may be a draft, and other jobs of these names are to share it too, of which nothing but that can be relied on; every: there are
+// no more than these. What depends on all of them is not looked at.
+func (p *Pool) CheckSome(jobs []*Job, others []string, every bool) hcl.Diagnostics {
+	return p.check(jobs, slices.Clone(others), every)
+}
+
+func (p *Pool) check(jobs []*Job, names []string, every bool) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	fail := func(path, summary, detail string, args ...any) {
-		diags = append(diags, p.ErrorAt(path, summary, fmt.Sprintf(detail, args...)))
+		if !p.bad[path] {
+			diags = append(diags, p.ErrorAt(path, summary, fmt.Sprintf(detail, args...)))
+		}
 	}
-	var names []string
+	whole := every && !p.draft && len(names) == 0
 	firsts := map[string]*Job{} // by type
 	for _, j := range jobs {
 		names = append(names, j.Name)
 		of, path := p.Of(j), "job "+j.Name
-		if of.Type == "" && len(p.Types) > 0 {
+		if of.Type == "" && len(p.Types) > 0 && !p.draft {
 			fail("", fmt.Sprintf("Job %q has no type of GPU", j.Name), "The pool has several, and a job runs on one: add job %q, with type = %s inside.", j.Name, oneOf(p.typeNames()))
 		}
 		if of.Guarantee < j.Workers.Min {
@@ -388,7 +420,7 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 		if of.Guarantee > j.Workers.Max {
 			fail(path+".guarantee", "The guarantee is above workers.max", "Job %q never has more than %d workers (workers.max in %s): guarantee it no more.", j.Name, j.Workers.Max, j.File)
 		}
-		if of.Limit < of.Guarantee && of.Guarantee <= j.Workers.Max && of.Guarantee >= j.Workers.Min {
+		if of.Limit < of.Guarantee && !p.bad[path+".guarantee"] && of.Guarantee <= j.Workers.Max && of.Guarantee >= j.Workers.Min {
 			fail(path+".limit", "The limit is below workers.min", "Job %q never has fewer than %d workers (workers.min in %s).", j.Name, j.Workers.Min, j.File)
 		}
 		if p.Patience > 0 && p.Patience < j.Autoscale.Tick {
@@ -404,11 +436,11 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 		}
 	}
 	diags = append(diags, p.alike(jobs)...)
-	if !diags.HasErrors() {
+	if whole && !diags.HasErrors() {
 		diags = append(diags, p.tooSmall(jobs)...)
 	}
 	for _, o := range p.Jobs {
-		if !slices.Contains(names, o.Name) {
+		if every && !slices.Contains(names, o.Name) {
 			free := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 				return slices.ContainsFunc(p.Jobs, func(o PoolJob) bool { return o.Name == name })
 			})
