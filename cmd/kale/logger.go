@@ -53,6 +53,7 @@ type progress struct {
 	what  string
 	began time.Time
 	steps int
+	of    int
 	mu    sync.Mutex // of holding, which alone is called by several goroutines
 }
 
@@ -100,7 +101,7 @@ func (p *progress) step(what string, done, total int) {
 	if what != p.what || done < p.steps {
 		p.what, p.began = what, now
 	}
-	p.steps = done
+	p.steps, p.of = done, total
 	p.show("%s: %d of %d%s", what, done, total, left(now.Sub(p.began), done, total))
 	if done >= total {
 		p.done()
@@ -122,6 +123,14 @@ func (p *progress) holding(path string) func(done, total int) {
 		defer p.mu.Unlock()
 		p.step("holding "+path+" to the past, moments", done, total)
 	}
+}
+
+// reached says how far what is counted had come, for work that ended before its end; "" where nothing was counted yet.
+func (p *progress) reached() string {
+	if p.what == "" {
+		return ""
+	}
+	return fmt.Sprintf("; it was at %s, %d of %d", p.what, p.steps, p.of)
 }
 
 // done takes the line away, before other output.
