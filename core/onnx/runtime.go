@@ -218,6 +218,7 @@ func sessionOptions(o SessionOptions) (*ort.SessionOptions, error) {
 		options.SetIntraOpNumThreads(max(o.Threads, 1)),
 		options.SetInterOpNumThreads(1),
 		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
+		options.SetMemPattern(!o.Lean),
 	)
 	if err == nil && o.Device == CUDA {
 		err = addCUDA(options)
