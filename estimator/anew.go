@@ -68,21 +68,29 @@ func (p *OnlinePoint) intervals() int {
 // confirm looks whether what was measured anew at a point agrees with the change that it
 // has followed; then that counts from now on. If it is certain that it does not,
 // capacity changed again since. That what was measured before the change is there again
-// needs MinSamples intervals, since stalls do not look like that; else changeNew are
-// needed, as in [Online.notice].
+// needs MinSamples intervals, since stalls do not look like that; else as many are
+// needed as in [Online.notice]. A count that was slow, then was taken to have recovered
+// since others had, and is found slow again: that is its own, a straggler that only so
+// many workers have, and says nothing of others.
 func (o *Online) confirm(p *OnlinePoint) {
 	n := len(p.Rates)
 	if n < o.opt.MinSamples {
 		return
 	}
-	from := max(0, n-max(changeNew, o.opt.MinSamples))
-	newer, at, noise, was := p.Rates[from:], p.times()[from:], o.noise(nil), median(p.Old)
-	expected, after := was*p.Level, median(newer)
+	was := median(p.Old)
+	expected := was * p.Level
+	k := o.inARow(p, median(p.Rates) > expected)
+	from := max(0, n-max(k, o.opt.MinSamples))
+	newer, at, noise := p.Rates[from:], p.times()[from:], o.noise(nil, 0)
+	after := median(newer)
 	certain := deviates(newer, expected, noise)
 	switch back := certain && within(newer, was, max(changeEach*noise, changeLeast)); {
+	case back && was < expected: // it was slower here all along
+		p.settle(newer, at)
+		return
 	case back:
 		after = was
-	case certain && n >= changeNew:
+	case certain && n >= k:
 	case math.Abs(after/expected-1) < max(changeMedian*noise, changeLeast) || n >= min(changeOld+changeNew, o.opt.Window):
 		p.settle(newer, at)
 		return
@@ -111,18 +119,11 @@ func (o *Online) confirmFirst(p *OnlinePoint) {
 	if c == nil || c.After >= c.Before || len(p.Rates) != changeNew || !p.times()[0].After(c.At) {
 		return
 	}
-	var others []point
-	for _, q := range o.points {
-		same := q.Workers == p.Workers && q.Servers == p.Servers
-		if rate, atLeast := o.capacity(q); !same && rate > 0 && !atLeast {
-			others = append(others, point{w: q.Workers, p: max(q.Servers, 1), rate: rate, weight: o.weight(q)})
-		}
-	}
-	m, err := o.fitMeasured(others)
+	m, err := o.fitMeasured(o.others(p))
 	if err != nil {
 		return
 	}
-	expected, noise := m.Throughput(p.Workers, max(p.Servers, 1)), o.noise(nil)
+	expected, noise := m.Throughput(p.Workers, max(p.Servers, 1)), o.noise(nil, 0)
 	was := expected * c.Before / c.After
 	if expected > 0 && deviates(p.Rates, expected, noise) && within(p.Rates, was, max(changeEach*noise, o.opt.PriorError)) {
 		o.changed(p, c.At, expected, was)
@@ -155,8 +156,8 @@ func (o *Online) shift(p *OnlinePoint, factor float64, from, by time.Time) {
 			unsure = append(unsure, q)
 			continue
 		}
-		if rate, atLeast := o.capacity(*q); rate > 0 && !atLeast {
-			known = append(known, point{w: q.Workers, p: max(q.Servers, 1), rate: rate, weight: o.weight(*q)})
+		if pt, measured := o.measuredPoint(*q); measured {
+			known = append(known, pt)
 		}
 	}
 	if len(unsure) == 0 {

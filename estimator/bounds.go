@@ -79,10 +79,29 @@ const (
 
 // fit finds the model of what is remembered. Where capacity was measured, the
 // measurement counts; a bound counts, as a point on the curve, only while the
-// curve without it lies below it: an active-set method.
+// curve without it lies below it: an active-set method. Where what was just measured
+// often enough is missed for points that only follow a change, these do not count.
 func (o *Online) fit() (Model, error) {
+	m, err := o.fitTo(true)
+	p := o.justMeasured()
+	if err != nil || p == nil {
+		return m, err
+	}
+	if off := o.apart(m, p); off > changeLeast {
+		if without, err := o.fitTo(false); err == nil && o.apart(without, p) < off/2 {
+			return without, nil
+		}
+	}
+	return m, nil
+}
+
+// fitTo finds the model of the points, with or without those that follow a change.
+func (o *Online) fitTo(moved bool) (Model, error) {
 	var measured, bounds []point
 	for _, p := range o.points {
+		if p.Level != 0 && !moved {
+			continue
+		}
 		rate, atLeast := o.capacity(p)
 		pt := point{w: p.Workers, p: max(p.Servers, 1), rate: rate, weight: o.weight(p)}
 		switch {

@@ -26,10 +26,15 @@ type Change struct {
 // the older ones' median by changeEach standard deviations, and their median by
 // changeMedian of them and by changeLeast of it. So up to three stalled intervals are
 // no change, and chance alone passes about once in 10⁵ intervals where noise is large,
-// by what TestNoiseIsNoChange counts, and seldom else. [ours]
+// by what TestNoiseIsNoChange counts, and seldom else. Where single intervals stall
+// often, up to changeMost must lie there, so that all of them stalled by chance once in
+// 1/changeChance intervals at most. Which are odd, usualOf intervals tell. [ours]
 const (
 	changeNew    = 4
+	changeMost   = 6
+	changeChance = 1e-5
 	changeOld    = 3
+	usualOf      = 20
 	changeEach   = 3
 	changeMedian = 3.5
 	changeLeast  = 0.08
@@ -45,11 +50,43 @@ func (o *Online) notice(p *OnlinePoint) {
 	if n < changeNew+changeOld {
 		return
 	}
-	older, newer, at := p.Rates[:n-changeNew], p.Rates[n-changeNew:], p.times()
-	if before := median(older); deviates(newer, before, o.noise(p)) {
-		p.settle(newer, at[n-changeNew:])
-		o.changed(p, at[n-changeNew-1], before, median(newer))
+	k := o.inARow(p, median(p.Rates[n-changeNew:]) > median(p.Rates[:n-changeNew]))
+	if n < k+changeOld {
+		return
 	}
+	older, newer, at, noise := p.Rates[:n-k], p.Rates[n-k:], p.times(), o.usualNoise(p, k)
+	before, after := median(older), median(newer)
+	if !trusted(older, before, after) || !deviates(newer, before, noise) {
+		return
+	}
+	local := o.asExpected(p, before, after, len(older))
+	p.settle(newer, at[n-k:])
+	if !local {
+		o.changed(p, at[n-k-1], before, after)
+	}
+}
+
+// inARow is how many intervals must deviate upwards, or downwards, before that is a
+// change: changeNew, or more where so many stall or burst by chance that changeNew of
+// them in a row would be seen too often, and changeMost at most.
+func (o *Online) inARow(tested *OnlinePoint, up bool) int {
+	odd, all, noise := 0, changeNew*changeMost, max(o.usualNoise(tested, changeNew), changeLeast/changeMedian)
+	for i := range o.points {
+		rates := o.points[i].Rates
+		if &o.points[i] == tested {
+			rates = rates[:max(0, len(rates)-changeMost)]
+		}
+		m := median(rates)
+		for _, r := range rates {
+			if all++; r > m == up && math.Abs(r-m) > changeEach*noise*m {
+				odd++
+			}
+		}
+	}
+	k, most := changeNew, min(changeMost, o.opt.Window-changeOld) // so that older ones are left to compare with
+	for share := float64(odd) / float64(all); k < most && math.Pow(share, float64(k)) > changeChance; k++ {
+	}
+	return k
 }
 
 // deviates tells whether it is certain that rates are not of the capacity before, with
@@ -64,12 +101,12 @@ func deviates(newer []float64, before, noise float64) bool {
 	return math.Abs(after-before) >= max(changeMedian*spread, changeLeast*before)
 }
 
-// changed takes up a change at a point that began after from and not after the first of
-// the times at which the rates were measured that the point has now.
+// changed takes up a change at a point that began after from and not after most of the
+// rates were measured that the point has now: the first of them may have stalled before.
 func (o *Online) changed(p *OnlinePoint, from time.Time, before, after float64) {
 	p.Reached = nil
 	o.change = &Change{At: p.Times[len(p.Times)-1], Workers: p.Workers, Servers: p.Servers, Before: before, After: after}
-	o.shift(p, after/before, from, p.Times[0])
+	o.shift(p, after/before, from, p.Times[len(p.Times)/2])
 }
 
 // LastChange is the last change of capacity that was noticed, nil for none.
@@ -83,15 +120,41 @@ func (o *Online) LastChange() *Change {
 
 // noise is the relative standard deviation of an interval, from how far those of all
 // points lie from their medians. It is robust: what has just changed, and single
-// stalls, do not widen it much. Of tested, a point under test, only the older ones
+// stalls, do not widen it much. Of tested, a point under test, the newest do not
 // count; nil for none.
-func (o *Online) noise(tested *OnlinePoint) float64 {
-	var off []float64
-	free := 0.0
+func (o *Online) noise(tested *OnlinePoint, newest int) float64 {
+	off, free := o.deviations(tested, newest)
+	if len(off) == 0 {
+		return assumedNoise
+	}
+	return noiseOf(robustSquares(off), free)
+}
+
+// usualNoise is the noise of intervals that neither stalled nor burst, where there are
+// enough to tell.
+func (o *Online) usualNoise(tested *OnlinePoint, newest int) float64 {
+	off, free := o.deviations(tested, newest)
+	if len(off) < usualOf {
+		return o.noise(tested, newest)
+	}
+	edge, squares := robustEdge(off), 0.0
+	for _, x := range off {
+		if x > edge {
+			free--
+		} else {
+			squares += x * x
+		}
+	}
+	return noiseOf(squares, free)
+}
+
+// deviations are how far the rates lie from their points' medians, relative, and how
+// many of them were free to.
+func (o *Online) deviations(tested *OnlinePoint, newest int) (off []float64, free float64) {
 	for i := range o.points {
 		rates := o.points[i].Rates
 		if &o.points[i] == tested {
-			rates = rates[:len(rates)-changeNew]
+			rates = rates[:max(0, len(rates)-newest)]
 		}
 		if len(rates) < 2 {
 			continue
@@ -102,17 +165,19 @@ func (o *Online) noise(tested *OnlinePoint) float64 {
 		}
 		free += float64(len(rates) - 1)
 	}
-	if len(off) == 0 {
-		return assumedNoise
-	}
-	return noiseOf(robustSquares(off), free)
+	return off, free
+}
+
+// robustEdge is how far out normal noise reaches, by the median of all deviations.
+func robustEdge(off []float64) float64 {
+	const normal = 1.4826 // of the median absolute deviation to the standard deviation
+	return 3 * normal * median(off)
 }
 
 // robustSquares is the sum of the squares of deviations. What lies farther out than
-// normal noise does, by the median of all, counts no more than its edge.
+// normal noise does counts no more than its edge.
 func robustSquares(off []float64) float64 {
-	const normal = 1.4826 // of the median absolute deviation to the standard deviation
-	edge, squares := 3*normal*median(off), 0.0
+	edge, squares := robustEdge(off), 0.0
 	for _, x := range off {
 		squares += min(x, edge) * min(x, edge)
 	}
@@ -171,11 +236,14 @@ func (o *Online) weight(p OnlinePoint) float64 {
 // Confidence says how sure the model in force is: from the measurements, by their age,
 // and from the prior where there are none. Where capacity was measured lately, it is no
 // less sure than these measurements and what they deviate from the model.
-func (o *Online) Confidence() Confidence {
+func (o *Online) Confidence() Confidence { return o.confidence(o.model, nil) }
+
+// confidence is that of a model from all measurements but those at a point, nil for none.
+func (o *Online) confidence(m Model, but *OnlinePoint) Confidence {
 	var seen, here []reading
-	for _, p := range o.points {
+	for i, p := range o.points {
 		rate, atLeast := o.capacity(p)
-		if rate == 0 || atLeast { // a bound says little of how far above it capacity is
+		if rate == 0 || atLeast || &o.points[i] == but { // a bound says little of how far above it capacity is
 			continue
 		}
 		weight := o.weight(p)
@@ -194,7 +262,7 @@ func (o *Online) Confidence() Confidence {
 	for _, p := range o.pseudo(nil, 1) {
 		prior = append(prior, reading{w: p.w, p: p.p, rate: p.rate, n: 1})
 	}
-	c := assess(o.model, seen, prior, o.opt.PriorError, o.noise(nil))
+	c := assess(m, seen, prior, o.opt.PriorError, o.noise(nil, 0))
 	c.here = here
 	return c
 }

@@ -96,7 +96,8 @@ func (o OnlineOptions) Validate() error {
 // rates, so that a GPU that is 20 % slower than stated at the worker counts
 // tried so far is expected to be 20 % slower at the others too. What is older counts
 // less, and a capacity that changed at one count is taken to have changed at all that
-// were not measured since (change.go, anew.go); one that drifts is followed (drift.go).
+// were not measured since (change.go, anew.go), unless other counts say that none did
+// (elsewhere.go); one that drifts is followed (drift.go).
 //
 // Memory is bounded by 3 × Points × Window rates. An Online is not safe for
 // concurrent use: the goroutine that owns the job's state owns it.
@@ -259,6 +260,7 @@ func (o *Online) record(s Sample) {
 			o.notice(p)
 			o.confirmFirst(p)
 		}
+		o.undo()
 		if len(p.Rates) >= o.opt.MinSamples {
 			p.Reached = nil // capacity itself is known, and by newer measurements
 		}
