@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -159,7 +160,7 @@ func TestFlinkBounds(t *testing.T) {
 
 // After a rescale nothing is measured for the stabilisation, and then until the window is full; and a scale-in waits for an hour, and takes the largest wish meanwhile.
 func TestFlinkWaits(t *testing.T) {
-	d := inTurns(t, alone(t, "flink", Params{"window": 3, "stabilisation": 2, "down_interval": 4}), 20)
+	d := inTurns(t, alone(t, "flink", Params{"window": 3, "stabilisation": 2, "down_interval": 6}), 20)
 	d.o.Workers = Workers{Running: 18, Pending: 2}
 	d.o.trains(320_000, 1, 0)
 	d.want(20, "a rescale is not complete")
@@ -167,14 +168,30 @@ func TestFlinkWaits(t *testing.T) {
 	for range 4 {
 		d.want(20, "1 to 4 min after: stabilising for 2, then the window of 3 is not full")
 	}
-	// From 5 min on: (80,000/0.7 + 80,000 · 300/1,800) / 320,000 × 20 = 7.98, at least 8.
-	d.want(20, "5 min after: a scale-in is wanted first")
+	d.want(20, "5 min after: a scale-in is wanted first") // (80,000/0.7 + 80,000 · 300/1,800) / 320,000 × 20 = 7.98, and no fewer than 0.4 × 20
 	d.o.trains(128_000, 0.4, 0)
-	d.want(20, "6 min after: more is wanted") // the mean is of 3 × 80,000 and 128,000: (92,000/0.7 + 15,333) / 320,000 × 20 = 9.2
+	d.want(20, "6 min after") // the mean is of 3 × 80,000 and 128,000: (92,000/0.7 + 15,333) / 320,000 × 20 = 9.2
 	d.o.trains(80_000, 0.25, 0)
-	d.want(20, "7 min after")
-	d.want(20, "8 min after")
-	d.want(10, "9 min after, and 4 from the first wish: the largest")
+	for range 4 {
+		d.want(20, "7 to 10 min after")
+	}
+	d.want(10, "11 min after, and 6 from the first wish: the largest, though 8 would do now")
+}
+
+// A scale-in that is no longer wanted is forgotten: the next waits its whole time.
+func TestFlinkForgetsAScaleIn(t *testing.T) {
+	d := inTurns(t, alone(t, "flink", atOnce(Params{"down_interval": 3})), 20)
+	in, stay := func() { d.o.trains(80_000, 0.25, 0) }, func() { d.o.trains(200_000, 0.7, 0) } // 285,714 is between 200,000/1.0 and 200,000/0.4
+	in()
+	d.want(20, "wanted first")
+	d.want(20, "1 min after")
+	stay()
+	d.want(20, "within its bounds")
+	in()
+	for range 3 {
+		d.want(20, "wanted anew")
+	}
+	d.want(8, "3 min after that")
 }
 
 // Workers that are not ready count as busy for a scale-in and as idle for a scale-out, and where that turns the direction, or comes near the target, nothing changes.
@@ -206,6 +223,11 @@ func TestHPAWorkersNotReady(t *testing.T) {
 		if d := alone(t, "hpa", Params{"target": c.target, "down_window": 0}).Decide(o); d.Target != c.want {
 			t.Errorf("%s: %d workers, want %d\n%s", name, d.Target, c.want, d.Explain())
 		}
+	}
+	o := reference()
+	o.Workers, o.Utilisation, o.UtilKnown = Workers{}, 0.1, true
+	if d := alone(t, "hpa", Params{"down_window": 0}).Decide(o); d.Target != 7 {
+		t.Errorf("none is there: %d workers, want 7\n%s", d.Target, d.Explain())
 	}
 }
 
@@ -449,4 +471,48 @@ func TestCostCountsWhatWaitsForWorkersOnTheirWay(t *testing.T) {
 	if got := (&program{outage: 360}).start(s); got != 500_000 {
 		t.Errorf("with an outage: %.0f records, which the programme reckons itself, want 500,000", got)
 	}
+}
+
+// The naive policy carries the last rate and its margin, as long as that is no older than five steps; the fixed one has its number, or the maximum.
+func TestFollowAndStatic(t *testing.T) {
+	o := reference()
+	missing := func(n int) {
+		o.setRates(110_000)
+		for i := range n {
+			o.Rates.Values[len(o.Rates.Values)-1-i] = math.NaN()
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		params  Params
+		missing int
+		want    int
+	}{
+		{"follow", nil, 0, 8},                   // 113,300 of 112,000 and 128,000
+		{"follow", Params{"margin": 0}, 0, 7},   // 110,000
+		{"follow", Params{"margin": 0.2}, 0, 9}, // 132,000
+		{"follow", nil, 4, 8},
+		{"follow", nil, 5, 7}, // not known
+		{"static", Params{"workers": 5}, 0, 5},
+		{"static", nil, 0, 28},
+	} {
+		missing(c.missing)
+		if d := alone(t, c.name, c.params).Decide(o); d.Target != c.want {
+			t.Errorf("%s %v, %d rates missing: %d workers, want %d\n%s", c.name, c.params, c.missing, d.Target, c.want, d.Explain())
+		}
+	}
+}
+
+// What members show while a rescale is under way is no usage of Autopilot's.
+func TestAutopilotWhileWorkersCome(t *testing.T) {
+	d := inTurns(t, alone(t, "autopilot", Params{"target": 1, "defer": 0}), 10)
+	d.o.trains(80_000, 0.8, 0)
+	d.want(8, "a usage of 8; and 10 may become 10 · 2^(−10/60) = 8.9, a whole one less at once")
+	d.o.Action = Action{Kind: KindIn, Target: 8, Since: d.o.Now}
+	d.o.Workers = Workers{Running: 10}
+	d.o.trains(128_000, 1, 0)
+	d.want(8, "a usage of 10, of those that leave")
+	d.o.Action = Action{}
+	d.o.trains(128_000, 1, 0)
+	d.want(8, "a usage of 8 again, and never more")
 }
