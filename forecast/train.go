@@ -72,6 +72,9 @@ type TrainReport struct {
 	Naive    Errors    // ŷ(t+h) = y(t+h−season), the shortest season
 	Seasonal Errors    // NewSeasonal, seeing at each origin what lies before it
 	Against  Errors    // the options' Against, likewise; without one of no bins
+	// Unanswered is at how many of the holdout's origins Against gave no forecast, and NoAnswer why at the first of them.
+	Unanswered int
+	NoAnswer   error
 	// The model's leads over Seasonal and Against.
 	OverSeasonal, OverAgainst Lead
 
@@ -87,8 +90,8 @@ type TrainReport struct {
 }
 
 // measure fills the report's errors over the origins of the holdout. filled is the
-// history without gaps, and predict the model's forecast.
-func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout []int, against Forecaster, predict func(origin int) []float64) {
+// history without gaps, and predict the model's forecast. It is an error that against was closed meanwhile: nobody waits for the report then.
+func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout []int, against Forecaster, predict func(origin int) []float64) error {
 	holdout = unseen(history, holdout, against)
 	r.From = history.At(holdout[0])
 	var model, naive, seasonal, other tally
@@ -104,7 +107,12 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 		var theirs Forecast
 		failed := errors.New("none")
 		if against != nil {
-			theirs, failed = against.Forecast(past, len(said))
+			if theirs, failed = against.Forecast(past, len(said)); errors.Is(failed, ErrClosed) {
+				return fmt.Errorf("measure %s beside it: %w", against.Name(), failed)
+			} else if failed != nil {
+				r.Unanswered++
+				r.NoAnswer = cmp.Or(r.NoAnswer, failed)
+			}
 		}
 		again := make([]float64, len(said))
 		for h := range again {
@@ -131,6 +139,7 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 	overlap := overlapping(holdout, steps)
 	r.OverSeasonal, r.OverAgainst = overSeasonal.lead(overlap), overOther.lead(overlap)
 	r.Model, r.Naive, r.Seasonal, r.Against = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN()), other.errors(math.NaN())
+	return nil
 }
 
 // overlapping is how many origins after one are within its steps bins, at most.
@@ -287,7 +296,9 @@ func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([
 	}
 	// The holdout is measured with coefficients that end a horizon before it.
 	before := t.fit(spread(first, cut-t.plan.horizon, maxTrainOrigins), cut, ridge)
-	r.measure(history, t.data.y, seasons, spread(cut, last, cmp.Or(o.holdout, maxHoldoutOrigins)), o.Against, func(o int) []float64 { return t.data.predict(o, before) })
+	if err := r.measure(history, t.data.y, seasons, spread(cut, last, cmp.Or(o.holdout, maxHoldoutOrigins)), o.Against, func(o int) []float64 { return t.data.predict(o, before) }); err != nil {
+		return nil, r, fmt.Errorf("train linear forecast model: %w", err)
+	}
 
 	origins := spread(first, last, maxTrainOrigins)
 	r.Origins = len(origins)

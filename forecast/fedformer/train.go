@@ -160,7 +160,7 @@ func newTrainer(c Config, d Data, o Options) (*trainer, error) {
 		if err != nil {
 			return nil, err
 		}
-		return rt.NewSession(model, onnx.SessionOptions{Threads: o.Threads})
+		return rt.NewSession(model, onnx.SessionOptions{Threads: o.Threads, Lean: true})
 	}
 	if t.learn, err = open(true); err != nil {
 		return nil, err
