@@ -507,7 +507,7 @@ func TestFollowAndStatic(t *testing.T) {
 func TestAutopilotWhileWorkersCome(t *testing.T) {
 	d := inTurns(t, alone(t, "autopilot", Params{"target": 1, "defer": 0}), 10)
 	d.o.trains(80_000, 0.8, 0)
-	d.want(8, "a usage of 8; and 10 may become 10 · 2^(−10/60) = 8.9, a whole one less at once")
+	d.want(8, "a usage of 8, and 10 · 2^(−10/60) = 8.9 may remain")
 	d.o.Action = Action{Kind: KindIn, Target: 8, Since: d.o.Now}
 	d.o.Workers = Workers{Running: 10}
 	d.o.trains(128_000, 1, 0)
@@ -515,4 +515,19 @@ func TestAutopilotWhileWorkersCome(t *testing.T) {
 	d.o.Action = Action{}
 	d.o.trains(128_000, 1, 0)
 	d.want(8, "a usage of 8 again, and never more")
+}
+
+// A fall is put off until all wishes of T_d are for fewer; then some go, and no more within 5 min.
+func TestAutopilotDefers(t *testing.T) {
+	d := inTurns(t, alone(t, "autopilot", Params{"target": 1, "demand": 1, "window": 0, "defer": 10}), 10)
+	d.o.setRates(160_000)
+	d.want(10, "a usage of 10")
+	d.o.setRates(96_000)
+	for range 10 {
+		d.want(10, "a usage of 6, and the wish for 10 is no older than 10 min")
+	}
+	d.want(8, "11 min after: 10 · 2^(−10/60) = 8.9")
+	for range 4 {
+		d.want(8, "within 5 min")
+	}
 }
