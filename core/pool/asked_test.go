@@ -108,3 +108,16 @@ func TestAskedAndTheClock(t *testing.T) {
 		t.Errorf("a move later: %+v", j)
 	}
 }
+
+// Of what a job asked for while a move takes, the least is firm.
+func TestTheLeastIsFirm(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	a := Asked{}.After(2, 2, now, move).After(2, 2, now.Add(move), move)
+	for k, ask := range []int{5, 3, 5} { // 1, 3 and 6 s later
+		a = a.After(ask, 2, now.Add(move+[]time.Duration{1, 3, 6}[k]*time.Second), move)
+	}
+	j := Job{Ask: 5, Staying: 2}
+	if a.Tell(&j); j.Fresh != 2 {
+		t.Errorf("%d of 5 are not firm, want 2: 3 were asked for all the time", j.Fresh)
+	}
+}
