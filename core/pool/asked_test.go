@@ -75,30 +75,22 @@ func TestNobodyDrainsForTheWhimOfAMoment(t *testing.T) {
 	}
 }
 
-// What a job was given a moment ago is not taken for another of its priority, whatever that is worth there; then it is.
+// What a job was given a moment ago is not taken for another of its priority, whatever that is worth there and however long it was asked for; then it is.
 func TestWhatJustCameStays(t *testing.T) {
-	a := &asking{t: t, size: 3, now: time.Unix(1_800_000_000, 0), asked: make([]Asked, 2), jobs: []Job{
-		{Name: "a", Guarantee: 1, Limit: 3, Worth: []float64{9, 1}}, {Name: "b", Guarantee: 1, Limit: 3, Worth: []float64{9, 5}}}}
-	a.want(1, []int{1, 1}, 1, 1)
-	for range 3 {
-		a.tick(1, 2) // b is firm of 2, and has it
+	a := &asking{t: t, size: 2, now: time.Unix(1_800_000_000, 0), asked: make([]Asked, 2), jobs: []Job{
+		{Name: "a", Guarantee: 1, Limit: 3, Worth: []float64{9, 5}}, {Name: "b", Guarantee: 1, Limit: 3, Worth: []float64{9, 1}}}}
+	for range 4 {
+		a.tick(2, 2) // both are firm of 2
 	}
-	a.tick(1, 1)
-	a.jobs[1].Staying = 1
-	a.tick(2, 1) // a has the free one
-	var took int
-	for k := range 5 {
-		if may := a.tick(2, 2); may[0] == 1 {
-			took = k + 1
-			break
+	a.size = 3 // a GPU comes
+	a.want(1, []int{2, 1}, 2, 2)
+	a.jobs[0].Worth, a.jobs[1].Worth = []float64{9, 1}, []float64{9, 5}
+	for k := range 3 { // seen in the first of these ticks of 2 s: a move of 5 s is over in the fourth
+		if may := a.tick(2, 2); may[0] != 2 || may[1] != 1 {
+			t.Fatalf("%d s after the worker came they have %v", 2*k, may)
 		}
 	}
-	if took < 3 {
-		t.Errorf("the worker that came was taken after %d ticks of 2 s, and a move takes %v", took, move)
-	}
-	if took == 0 {
-		t.Error("it is never taken, though it is worth five times as much elsewhere")
-	}
+	a.want(2, []int{1, 2}, 2, 2) // it is worth five times as much there: one gives, and the other has it
 }
 
 // A clock that goes back makes nothing firm, and nothing stay for ever.
@@ -114,5 +106,18 @@ func TestAskedAndTheClock(t *testing.T) {
 	a = a.After(3, 1, back.Add(move), move)
 	if a.Tell(&j); j.Fresh != 0 {
 		t.Errorf("a move later: %+v", j)
+	}
+}
+
+// Of what a job asked for while a move takes, the least is firm.
+func TestTheLeastIsFirm(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	a := Asked{}.After(2, 2, now, move).After(2, 2, now.Add(move), move)
+	for k, ask := range []int{5, 3, 5} { // 1, 3 and 6 s later
+		a = a.After(ask, 2, now.Add(move+[]time.Duration{1, 3, 6}[k]*time.Second), move)
+	}
+	j := Job{Ask: 5, Staying: 2}
+	if a.Tell(&j); j.Fresh != 2 {
+		t.Errorf("%d of 5 are not firm, want 2: 3 were asked for all the time", j.Fresh)
 	}
 }

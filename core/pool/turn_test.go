@@ -342,3 +342,22 @@ func TestATurnThatIsNearComesFirst(t *testing.T) {
 		t.Errorf("b, whose second worker is worth most, never has it: %+v", w.jobs)
 	}
 }
+
+// A turn is due before the patience has passed by as long as a move takes, and by no more than a quarter of the patience.
+func TestTurnsAreDueAhead(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for _, c := range []struct {
+		move, after time.Duration
+		due         bool
+	}{
+		{5 * time.Minute, 34 * time.Minute, false},
+		{5 * time.Minute, 35 * time.Minute, true},
+		{30 * time.Minute, 29 * time.Minute, false},
+		{30 * time.Minute, 30 * time.Minute, true},
+	} {
+		var j pool.Job
+		if (pool.Wait{Since: now}).Tell(&j, now.Add(c.after), 40*time.Minute, c.move); j.Due != c.due {
+			t.Errorf("a move of %v, %v of 40 min: due %v, want %v", c.move, c.after, j.Due, c.due)
+		}
+	}
+}

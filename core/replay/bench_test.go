@@ -8,7 +8,7 @@ func BenchmarkDay(b *testing.B) {
 	for _, name := range Policies() {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := c.play(PaperSetting(name), 0, nil); err != nil {
+				if _, err := c.play(b.Context(), PaperSetting(name), 0, nil); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -21,13 +21,13 @@ func BenchmarkOracleDay(b *testing.B) {
 	b.Run("restart", func(b *testing.B) {
 		c := week(b, 1, Options{World: PaperRestart()})
 		for b.Loop() {
-			c.playOracle(0, restartGrid(c.j.SLO.MaxLag, c.o.World), nil)
+			c.playOracle(b.Context(), 0, restartGrid(c.j.SLO.MaxLag, c.o.World), nil)
 		}
 	})
 	b.Run("live", func(b *testing.B) {
 		c := week(b, 1, Options{World: LiveRescale()})
 		for b.Loop() {
-			c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
+			c.playLiveOracle(b.Context(), 0, liveGrid(c.j.SLO.MaxLag), -1, nil)
 		}
 	})
 }

@@ -47,7 +47,6 @@ type ages struct {
 	// By minute, 0 … minutes.
 	at     [][]node // the nodes of its states, the oldest first: state i is the last but i
 	behind []bool   // a minute's load may still wait at its end
-	before []int    // states of the minutes before
 	n      int      // the most states of a minute
 }
 
@@ -141,7 +140,7 @@ func (s *ages) keep(samples float64) {
 // states finds the states of every minute, given what has been trained by its end at most and at least, and the oldest age of the grid in steps.
 func (s *ages) states(most, least []float64, oldest float64) {
 	n := s.minutes + 1
-	s.at, s.behind, s.before = make([][]node, n), make([]bool, n), make([]int, n+1)
+	s.at, s.behind = make([][]node, n), make([]bool, n)
 	for t := range n {
 		now := float64(t * s.m)
 		young := now
@@ -160,7 +159,6 @@ func (s *ages) states(most, least []float64, oldest float64) {
 			k := sort.Search(len(coarse), func(k int) bool { return coarse[k].at >= fine[0].at })
 			s.at[t] = slices.Concat(coarse[:k], fine)
 		}
-		s.before[t+1] = s.before[t] + len(s.at[t])
 		s.n = max(s.n, len(s.at[t]))
 	}
 }

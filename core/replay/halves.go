@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"math"
 	"slices"
 	"time"
@@ -87,24 +88,24 @@ func smooth(rates []float64, n int) []float64 {
 
 // playBlind carries the blind oracle's schedule out under every seed: planned once, without knowing the noise or the draws, it answers to the lag as it goes.
 // Where that takes more rescales than are allowed, the schedule is that of the least toll with which none of the seeds does.
-func (c *Comparison) playBlind(seeds int) []*tally {
+func (c *Comparison) playBlind(ctx context.Context, seeds int) []*tally {
 	b := c.blind()
 	if c.o.World.Live {
-		return c.playBlindLive(b, seeds)
+		return c.playBlindLive(ctx, b, seeds)
 	}
 	deciders := make([]decider, len(c.course.Parts))
 	for k := range deciders {
 		o := b.newOracle(k, 0, restartGrid(c.j.SLO.MaxLag, c.o.World), prices{Weights: c.fig.weights})
-		_, first := o.solve()
+		_, first := o.solve(ctx)
 		deciders[k] = follow{o, first}
 	}
-	return c.playDeciders(deciders, seeds)
+	return c.playDeciders(ctx, deciders, seeds)
 }
 
 // playBlindLive is playBlind where rescales are live; b is what the oracle knows.
-func (c *Comparison) playBlindLive(b *Comparison, seeds int) (out []*tally) {
+func (c *Comparison) playBlindLive(ctx context.Context, b *Comparison, seeds int) (out []*tally) {
 	grid := liveGrid(c.j.SLO.MaxLag)
-	_, _, hint := b.playLiveOracle(0, grid, -1, nil)
+	_, _, hint := b.playLiveOracle(ctx, 0, grid, -1, nil)
 	played := math.NaN()
 	play := func(toll float64) {
 		if toll == played {
@@ -114,10 +115,10 @@ func (c *Comparison) playBlindLive(b *Comparison, seeds int) (out []*tally) {
 		for k := range deciders {
 			o := b.newLiveOracle(k, 0, grid, prices{Weights: c.fig.weights})
 			o.toll = toll
-			_, first := o.solve()
+			_, first := o.solve(ctx)
 			deciders[k] = followLive{o, first}
 		}
-		out, played = c.playDeciders(deciders, seeds), toll
+		out, played = c.playDeciders(ctx, deciders, seeds), toll
 	}
 	play(tollFrom(hint, func(toll float64) bool {
 		play(toll)
@@ -135,7 +136,7 @@ func (c *Comparison) allowed() float64 {
 }
 
 // playDeciders plays under every seed what decides in each part, with no limit on rescales but its own.
-func (c *Comparison) playDeciders(deciders []decider, seeds int) []*tally {
+func (c *Comparison) playDeciders(ctx context.Context, deciders []decider, seeds int) []*tally {
 	j := *c.j
 	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), time.Minute
 	free := *c
@@ -144,7 +145,7 @@ func (c *Comparison) playDeciders(deciders []decider, seeds int) []*tally {
 	for seed := range out {
 		out[seed] = &tally{}
 		for k, d := range deciders {
-			free.playPart(k, &j, d, uint64(seed), nil, out[seed])
+			free.playPart(ctx, k, &j, d, uint64(seed), nil, out[seed])
 		}
 	}
 	return out

@@ -96,13 +96,13 @@ func TestBlindOracle(t *testing.T) {
 			if s := smooth(rates, 60); !near(s[90], 100_000, 0.01) || !near(s[300], 200_000, 0.01) || s[180] < 140_000 || s[180] > 160_000 {
 				t.Errorf("the mean is %v, %v at the step and %v", s[90], s[180], s[300])
 			}
-			blind := c.playBlind(2)
+			blind := c.playBlind(t.Context(), 2)
 			for seed, got := range blind {
 				var best *tally
 				if w.Live {
-					best, _, _ = c.playLiveOracle(uint64(seed), liveGrid(c.j.SLO.MaxLag), 0, nil)
+					best, _, _ = c.playLiveOracle(t.Context(), uint64(seed), liveGrid(c.j.SLO.MaxLag), 0, nil)
 				} else {
-					best, _ = c.playOracle(uint64(seed), restartGrid(c.j.SLO.MaxLag, w), nil)
+					best, _ = c.playOracle(t.Context(), uint64(seed), restartGrid(c.j.SLO.MaxLag, w), nil)
 				}
 				knows, not := best.metrics(&c.fig).Cost, got.metrics(&c.fig).Cost
 				if not < 0.995*knows || not > 1.5*knows {
@@ -126,7 +126,7 @@ func TestBlindOracleKeepsToTheLimit(t *testing.T) {
 		rates[i] = (100_000 + 60_000*math.Sin(float64(i)/80)) * (0.5 + r.Float64())
 	}
 	c := compare(t, reference(t), minutely(rates...), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
-	for seed, got := range c.playBlind(3) {
+	for seed, got := range c.playBlind(t.Context(), 3) {
 		if n := float64(got.rescales); n > c.allowed() || n < c.allowed()/3 {
 			t.Errorf("seed %d: %v rescales where %v are allowed", seed, n, c.allowed())
 		}

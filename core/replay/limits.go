@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"math"
 	"time"
 )
@@ -55,11 +56,11 @@ const (
 // playLimited is the cheapest schedule for one seed that the programme finds within the limits: lag and downtime are made dearer until it keeps to them, and what
 // it costs is counted at the report's prices. Where no price does, it is the least number of workers that does, held from beginning to end. ok is false where the
 // number that trains most does not either: nothing has less lag than that, or less downtime.
-func (c *Comparison) playLimited(seed uint64, l Limits, trail *Trail) (sum *tally, ok bool) {
-	play := c.priced(seed)
+func (c *Comparison) playLimited(ctx context.Context, seed uint64, l Limits, trail *Trail) (sum *tally, ok bool) {
+	play := c.priced(ctx, seed)
 	price := prices{Weights: c.fig.weights}
 	lag, down := l.lag, l.down
-	if sum = c.playSteady(seed, smallest(c.capacity, math.Inf(1), max(c.j.Workers.Min, 1), c.j.Workers.Max), nil); !lag(sum) || !down(sum) {
+	if sum = c.playSteady(ctx, seed, smallest(c.capacity, math.Inf(1), max(c.j.Workers.Min, 1), c.j.Workers.Max), nil); !lag(sum) || !down(sum) {
 		return sum, false
 	}
 	sum = play(price, nil)
@@ -85,9 +86,9 @@ func (c *Comparison) playLimited(seed uint64, l Limits, trail *Trail) (sum *tall
 		}
 		return sum, true
 	}
-	for w := max(c.j.Workers.Min, 1); w <= c.j.Workers.Max; w++ {
-		if sum = c.playSteady(seed, w, nil); lag(sum) && down(sum) {
-			return c.playSteady(seed, w, trail), true
+	for w := max(c.j.Workers.Min, 1); w <= c.j.Workers.Max && ctx.Err() == nil; w++ {
+		if sum = c.playSteady(ctx, seed, w, nil); lag(sum) && down(sum) {
+			return c.playSteady(ctx, seed, w, trail), true
 		}
 	}
 	return sum, false
@@ -99,22 +100,22 @@ type steady int
 func (n steady) decide(r *run) (int, bool) { return int(n), r.q.t == 0 }
 
 // playSteady plays so many workers from beginning to end.
-func (c *Comparison) playSteady(seed uint64, workers int, trail *Trail) *tally {
+func (c *Comparison) playSteady(ctx context.Context, seed uint64, workers int, trail *Trail) *tally {
 	sum := &tally{}
 	j := *c.j
 	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), time.Minute
 	for k := range c.course.Parts {
-		c.playPart(k, &j, steady(workers), seed, trail, sum)
+		c.playPart(ctx, k, &j, steady(workers), seed, trail, sum)
 	}
 	return sum
 }
 
 // priced is the oracle of one seed, to be solved for prices.
-func (c *Comparison) priced(seed uint64) func(prices, *Trail) *tally {
+func (c *Comparison) priced(ctx context.Context, seed uint64) func(prices, *Trail) *tally {
 	if !c.o.World.Live {
 		g := restartGrid(c.j.SLO.MaxLag, c.o.World)
 		return func(p prices, trail *Trail) *tally {
-			sum, _ := c.playPriced(seed, g, p, trail)
+			sum, _ := c.playPriced(ctx, seed, g, p, trail)
 			return sum
 		}
 	}
@@ -126,7 +127,7 @@ func (c *Comparison) priced(seed uint64) func(prices, *Trail) *tally {
 				hint = max(hint, tolls[k])
 			}
 		}
-		sum, _, found := c.playLivePriced(seed, liveGrid(c.j.SLO.MaxLag), p, hint, trail)
+		sum, _, found := c.playLivePriced(ctx, seed, liveGrid(c.j.SLO.MaxLag), p, hint, trail)
 		lags, tolls = append(lags, p.Lag), append(tolls, found)
 		return sum
 	}

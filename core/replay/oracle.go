@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"math"
 	"slices"
 )
@@ -38,8 +39,9 @@ const unreachable = math.MaxFloat64 / 4
 // tooOld is what a minute beyond the oldest age of the grid costs, in GPU-hours: more than any work that could be saved by going there.
 const tooOld = 100
 
-// solve fills the programme, and returns the least cost of the part in GPU-hours (workers' GPUs), lag and violation, and the workers to begin with.
-func (o *oracle) solve() (cost float64, first int) {
+// solve fills the programme, and returns the least cost of the part in GPU-hours (workers' GPUs), lag and violation, and the workers to begin with. It looks at ctx for
+// every number of workers in every minute, since with many of them a minute takes long; once that has ended, what it returns is of no use, nor is what is played by it.
+func (o *oracle) solve(ctx context.Context) (cost float64, first int) {
 	s, workers := o.s, o.hi-o.lo+1
 	o.words = (s.n + 63) / 64
 	o.best = make([]uint16, s.minutes*s.n)
@@ -54,9 +56,9 @@ func (o *oracle) solve() (cost float64, first int) {
 	}
 	o.last()
 	jump := make([]float64, s.n)
-	for t := s.minutes - 1; t >= 0; t-- {
-		o.jumps(t, jump)
-		o.stay(t, jump)
+	for t := s.minutes - 1; t >= 0 && ctx.Err() == nil; t-- {
+		o.jumps(ctx, t, jump)
+		o.stay(ctx, t, jump)
 	}
 	v := o.value(0)
 	for w := o.lo; w <= o.hi; w++ {
@@ -118,7 +120,7 @@ func (p lagPrice) after(row []float64, oldest float64, whole int, rest, steps fl
 func (o *oracle) row(t, w int) []float64 { return o.value(t)[(w-o.lo)*o.s.n:][:len(o.s.at[t])] }
 
 // jumps finds, for every age at the end of minute t, the best number of workers to rescale to then, and the cost from there on.
-func (o *oracle) jumps(t int, jump []float64) {
+func (o *oracle) jumps(ctx context.Context, t int, jump []float64) {
 	s := o.s
 	out := o.outage[t]
 	n := o.span(out)
@@ -139,7 +141,7 @@ func (o *oracle) jumps(t int, jump []float64) {
 	}
 	all := s.arrived[(t+n)*s.m]
 	best := o.best[t*s.n : (t+1)*s.n]
-	for w := o.lo; w <= o.hi; w++ {
+	for w := o.lo; w <= o.hi && ctx.Err() == nil; w++ {
 		trains := o.c.capacity[w] * (60*float64(n) - out)
 		held := float64(w)*o.c.fig.gpus*float64(n)/60 + o.price.rescale + o.price.downtime*out/60
 		later, k := o.row(t+n, w), len(nodes)-1
@@ -156,13 +158,13 @@ func (o *oracle) jumps(t int, jump []float64) {
 }
 
 // stay fills V(t): for every number of workers and age the cheaper of staying and rescaling.
-func (o *oracle) stay(t int, jump []float64) {
+func (o *oracle) stay(ctx context.Context, t int, jump []float64) {
 	s := o.s
 	price := o.lagPrice()
 	from, nodes, now := s.at[t], s.at[t+1], float64((t+1)*s.m)
 	oldest := now - nodes[0].at
 	all := s.arrived[(t+1)*s.m]
-	for w := o.lo; w <= o.hi; w++ {
+	for w := o.lo; w <= o.hi && ctx.Err() == nil; w++ {
 		trains := o.c.capacity[w] * 60
 		held := float64(w) * o.c.fig.gpus / 60
 		row, later, k := o.row(t, w), o.row(t+1, w), len(nodes)-1
@@ -221,20 +223,20 @@ func (c *Comparison) newOracle(k int, seed uint64, g Grid, price prices) *oracle
 }
 
 // playOracle solves every part for a seed and carries the schedule out in the same world as every policy. promised is what the programme says that it costs.
-func (c *Comparison) playOracle(seed uint64, g Grid, trail *Trail) (sum *tally, promised float64) {
-	return c.playPriced(seed, g, prices{Weights: c.fig.weights}, trail)
+func (c *Comparison) playOracle(ctx context.Context, seed uint64, g Grid, trail *Trail) (sum *tally, promised float64) {
+	return c.playPriced(ctx, seed, g, prices{Weights: c.fig.weights}, trail)
 }
 
 // playPriced is playOracle for other prices than the report's.
-func (c *Comparison) playPriced(seed uint64, g Grid, price prices, trail *Trail) (sum *tally, promised float64) {
+func (c *Comparison) playPriced(ctx context.Context, seed uint64, g Grid, price prices, trail *Trail) (sum *tally, promised float64) {
 	sum = &tally{}
 	j := *c.j
 	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), 60e9
 	for k := range c.course.Parts {
 		o := c.newOracle(k, seed, g, price)
-		cost, first := o.solve()
+		cost, first := o.solve(ctx)
 		promised += cost
-		c.playPart(k, &j, follow{o, first}, seed, trail, sum)
+		c.playPart(ctx, k, &j, follow{o, first}, seed, trail, sum)
 	}
 	return sum, promised
 }

@@ -14,7 +14,7 @@ func leastCost(t *testing.T, c *Comparison) (policy string, cost float64) {
 	t.Helper()
 	cost = math.Inf(1)
 	for _, name := range simple {
-		sum, err := c.play(Setting{Policy: name, Label: LabelDefault}, 0, nil)
+		sum, err := c.play(t.Context(), Setting{Policy: name, Label: LabelDefault}, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,16 +31,16 @@ func worlds() map[string]World {
 }
 
 // oracleCost is what the oracle's schedule costs for the first seed, a backlog of the end not counted.
-func oracleCost(c *Comparison, finer int) float64 {
+func oracleCost(t *testing.T, c *Comparison, finer int) float64 {
 	if !c.o.World.Live {
 		g := restartGrid(c.j.SLO.MaxLag, c.o.World)
 		g.PerMinute, g.Behind = g.PerMinute*finer, g.Behind*finer
-		sum, _ := c.playOracle(0, g, nil)
+		sum, _ := c.playOracle(t.Context(), 0, g, nil)
 		return c.costOf(sum)
 	}
 	g := liveGrid(c.j.SLO.MaxLag)
 	g.PerMinute, g.Behind = g.PerMinute*finer, g.Behind*finer
-	sum, _ := c.playSchedules([]*liveOracle{c.newLiveOracle(0, 0, g, prices{Weights: c.fig.weights})}, 0, 0, nil)
+	sum, _ := c.playSchedules(t.Context(), []*liveOracle{c.newLiveOracle(0, 0, g, prices{Weights: c.fig.weights})}, 0, 0, nil)
 	return c.costOf(sum)
 }
 
@@ -66,12 +66,12 @@ func TestOracleBeyondAllWorkers(t *testing.T) {
 		for name, rates := range floods(RateOf(reference(t), 1)) {
 			c := compare(t, reference(t), minutely(rates...), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
 			policy, best := leastCost(t, c)
-			oracle := oracleCost(c, 1)
+			oracle := oracleCost(t, c, 1)
 			t.Logf("%s, %s: oracle %.2f, %s %.2f", name, kind, oracle, policy, best)
 			if oracle > 1.01*best {
 				t.Errorf("%s, %s: the oracle costs %.2f, and %s %.2f", name, kind, oracle, policy, best)
 			}
-			if fine := oracleCost(c, 2); math.Abs(oracle/fine-1) > 0.01 {
+			if fine := oracleCost(t, c, 2); math.Abs(oracle/fine-1) > 0.01 {
 				t.Errorf("%s, %s: the oracle costs %.2f on its grid and %.2f on one twice as fine", name, kind, oracle, fine)
 			}
 		}
@@ -99,7 +99,7 @@ func TestOracleUnderBursts(t *testing.T) {
 		for kind, w := range worlds() {
 			c := compare(t, j, minutely(rates...), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
 			policy, best := leastCost(t, c)
-			oracle := oracleCost(c, 1)
+			oracle := oracleCost(t, c, 1)
 			t.Logf("round %d, %s: oracle %.2f, %s %.2f", round, kind, oracle, policy, best)
 			if oracle > 1.01*best {
 				t.Errorf("round %d, %s: the oracle costs %.2f, and %s %.2f", round, kind, oracle, policy, best)

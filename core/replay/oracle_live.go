@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"math"
 	"time"
 )
@@ -17,7 +18,8 @@ type liveOracle struct {
 	toll        float64
 	lead, drain []float64 // s, by the minute of the decision
 	windows     []span    // by minute
-	goal        []uint16  // by minute, workers and state
+	goal        []uint16  // by minute, workers that are considered and state
+	begins      []int     // where each minute's goals begin
 }
 
 // liveGrid is the grid for rescales that do not stop training: ages in steps of 15 s up to ten minutes, or twice the objective where
@@ -82,27 +84,33 @@ func (o *liveOracle) look() {
 }
 
 // solve is [oracle.solve] for live rescales.
-func (o *liveOracle) solve() (cost float64, first int) {
+func (o *liveOracle) solve(ctx context.Context) (cost float64, first int) {
 	s, workers := o.s, o.hi-o.lo+1
 	longest := 1
 	for _, d := range o.lead {
 		longest = max(longest, o.span(d))
 	}
 	if o.goal == nil {
-		o.look()
-		o.goal = make([]uint16, s.before[s.minutes]*workers)
+		if o.windows == nil {
+			o.look()
+		}
+		o.begins = make([]int, s.minutes+1)
+		for t, w := range o.windows[:s.minutes] {
+			o.begins[t+1] = o.begins[t] + len(s.at[t])*(w.to-w.from+1)
+		}
+		o.goal = make([]uint16, o.begins[s.minutes])
 		o.ring = make([][]float64, longest+1)
 		for k := range o.ring {
 			o.ring[k] = make([]float64, workers*s.n)
 		}
 	}
 	o.last()
-	for t := s.minutes - 1; t >= 0; t-- {
+	for t := s.minutes - 1; t >= 0 && ctx.Err() == nil; t-- {
 		v := o.value(t)
 		for k := range v {
 			v[k] = unreachable
 		}
-		for w := o.windows[t].from; w <= o.windows[t].to; w++ {
+		for w := o.windows[t].from; w <= o.windows[t].to && ctx.Err() == nil; w++ {
 			if o.windows[t].has(w) {
 				o.choose(t, w)
 			}
@@ -170,7 +178,7 @@ func (o *liveOracle) choose(t, w int) {
 // goals are the numbers of workers to go to from w at the end of minute t, by state.
 func (o *liveOracle) goals(t, w int) []uint16 {
 	n := len(o.s.at[t])
-	return o.goal[o.s.before[t]*(o.hi-o.lo+1)+(w-o.lo)*n:][:n]
+	return o.goal[o.begins[t]+(w-o.windows[t].from)*n:][:n]
 }
 
 // arrivedBy is the number of samples that arrived before a moment, on straight lines between steps.
@@ -227,19 +235,19 @@ const (
 
 // playLiveOracle finds the cheapest schedule with no more rescales than are allowed, for one seed. hint is the toll that another seed led to, negative
 // without one.
-func (c *Comparison) playLiveOracle(seed uint64, g Grid, hint float64, trail *Trail) (sum *tally, bound, toll float64) {
-	return c.playLivePriced(seed, g, prices{Weights: c.fig.weights}, hint, trail)
+func (c *Comparison) playLiveOracle(ctx context.Context, seed uint64, g Grid, hint float64, trail *Trail) (sum *tally, bound, toll float64) {
+	return c.playLivePriced(ctx, seed, g, prices{Weights: c.fig.weights}, hint, trail)
 }
 
 // playLivePriced is playLiveOracle for other prices than the report's.
-func (c *Comparison) playLivePriced(seed uint64, g Grid, price prices, hint float64, trail *Trail) (sum *tally, bound, toll float64) {
+func (c *Comparison) playLivePriced(ctx context.Context, seed uint64, g Grid, price prices, hint float64, trail *Trail) (sum *tally, bound, toll float64) {
 	oracles := make([]*liveOracle, len(c.course.Parts))
 	for k := range oracles {
 		oracles[k] = c.newLiveOracle(k, seed, g, price)
 	}
 	allowed := c.allowed()
 	try := func(toll float64, trail *Trail) (*tally, float64) {
-		sum, promised := c.playSchedules(oracles, toll, seed, trail)
+		sum, promised := c.playSchedules(ctx, oracles, toll, seed, trail)
 		return sum, promised - toll*min(allowed, 1e18)
 	}
 	within := func(t *tally) bool { return float64(t.rescales) <= allowed }
@@ -299,7 +307,7 @@ func tollFrom(hint float64, within func(toll float64) bool) float64 {
 }
 
 // playSchedules solves all parts for a toll and carries the schedules out, with no limit on rescales but the toll.
-func (c *Comparison) playSchedules(oracles []*liveOracle, toll float64, seed uint64, trail *Trail) (sum *tally, promised float64) {
+func (c *Comparison) playSchedules(ctx context.Context, oracles []*liveOracle, toll float64, seed uint64, trail *Trail) (sum *tally, promised float64) {
 	sum = &tally{}
 	j := *c.j
 	j.Autoscale.Mode, j.Autoscale.Tick = c.o.World.mode(), time.Minute
@@ -307,9 +315,9 @@ func (c *Comparison) playSchedules(oracles []*liveOracle, toll float64, seed uin
 	free.o.World.PerDay = 0
 	for k, o := range oracles {
 		o.toll = toll
-		cost, first := o.solve()
+		cost, first := o.solve(ctx)
 		promised += cost
-		free.playPart(k, &j, followLive{o, first}, seed, trail, sum)
+		free.playPart(ctx, k, &j, followLive{o, first}, seed, trail, sum)
 	}
 	return sum, promised
 }

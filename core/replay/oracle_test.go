@@ -16,7 +16,7 @@ import (
 func TestOracleKeepsItsPromise(t *testing.T) {
 	c := compare(t, reference(t), morning(), CourseOptions{}, Options{World: PaperRestart(), Forecaster: PerfectForecast})
 	for seed := range uint64(2) {
-		sum, promised := c.playOracle(seed, restartGrid(c.j.SLO.MaxLag, c.o.World), nil)
+		sum, promised := c.playOracle(t.Context(), seed, restartGrid(c.j.SLO.MaxLag, c.o.World), nil)
 		m := sum.metrics(&c.fig)
 		// The promise holds what the backlog of the end costs; the schedule was not charged for that.
 		if cost := c.costOf(sum); cost > promised*1.005 || cost < promised*0.985 {
@@ -32,7 +32,7 @@ func TestOracleKeepsItsPromise(t *testing.T) {
 func TestOracleGrid(t *testing.T) {
 	c := compare(t, reference(t), morning(), CourseOptions{}, Options{World: PaperRestart(), Forecaster: PerfectForecast})
 	cost := func(g Grid) float64 {
-		sum, _ := c.playOracle(0, g, nil)
+		sum, _ := c.playOracle(t.Context(), 0, g, nil)
 		return c.costOf(sum)
 	}
 	g := restartGrid(c.j.SLO.MaxLag, c.o.World)
@@ -43,7 +43,7 @@ func TestOracleGrid(t *testing.T) {
 	}
 	c.o.World = LiveRescale()
 	costLive := func(g Grid) float64 {
-		sum, _ := c.playSchedules([]*liveOracle{c.newLiveOracle(0, 0, g, prices{Weights: c.fig.weights})}, 0.05, 0, nil)
+		sum, _ := c.playSchedules(t.Context(), []*liveOracle{c.newLiveOracle(0, 0, g, prices{Weights: c.fig.weights})}, 0.05, 0, nil)
 		return c.costOf(sum)
 	}
 	g = liveGrid(c.j.SLO.MaxLag)
@@ -69,14 +69,14 @@ func TestOracleAgainstAllSchedules(t *testing.T) {
 		rates = append(rates, 16_000*(1+3.6*math.Exp(-math.Pow(float64(i-60)/20, 2))))
 	}
 	c := compare(t, j, minutely(rates...), CourseOptions{}, Options{World: PaperRestart(), Forecaster: PerfectForecast})
-	sum, _ := c.playOracle(0, Grid{PerMinute: 10, Oldest: 50 * time.Minute}, nil)
+	sum, _ := c.playOracle(t.Context(), 0, Grid{PerMinute: 10, Oldest: 50 * time.Minute}, nil)
 	oracle := c.costOf(sum)
 	best, bestSchedule := math.Inf(1), sequence{}
 	jj := *j
 	jj.Autoscale.Mode, jj.Autoscale.Tick = "restart", time.Minute
 	try := func(s sequence) {
 		sum := &tally{}
-		c.playPart(0, &jj, s, 0, nil, sum)
+		c.playPart(t.Context(), 0, &jj, s, 0, nil, sum)
 		if cost := c.costOf(sum); cost < best {
 			best, bestSchedule = cost, s
 		}
@@ -112,7 +112,7 @@ func TestOracleWithoutCostOfRescales(t *testing.T) {
 	w := LiveRescale()
 	w.Lead, w.Drain, w.PerDay, w.Burst = Between{}, Between{}, 0, 0
 	c := compare(t, reference(t), morning(), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
-	sum, _, _ := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
+	sum, _, _ := c.playLiveOracle(t.Context(), 0, liveGrid(c.j.SLO.MaxLag), -1, nil)
 	m := sum.metrics(&c.fig)
 	fluid, _, _ := c.fluid()
 	if m.Cost > fluid*1.001 || m.Cost < fluid*0.95 {
@@ -148,7 +148,7 @@ func TestLiveOracleWithinItsLimit(t *testing.T) {
 	w := LiveRescale()
 	w.PerDay, w.Burst = 30, 5
 	c := compare(t, reference(t), morning(), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
-	sum, bound, toll := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
+	sum, bound, toll := c.playLiveOracle(t.Context(), 0, liveGrid(c.j.SLO.MaxLag), -1, nil)
 	m := sum.metrics(&c.fig)
 	if n := sum.rescales; n > 10 || toll <= 0 {
 		t.Errorf("%d rescales with a toll of %v; 30 a day are allowed, that is 10 in 8 hours, and without a limit it takes more", n, toll)
@@ -156,7 +156,7 @@ func TestLiveOracleWithinItsLimit(t *testing.T) {
 	if cost := c.costOf(sum); cost > bound*1.01 || cost < bound*0.99 {
 		t.Errorf("the schedule costs %.2f and no other less than %.2f", cost, bound)
 	}
-	again, _, other := c.playLiveOracle(1, liveGrid(c.j.SLO.MaxLag), toll, nil)
+	again, _, other := c.playLiveOracle(t.Context(), 1, liveGrid(c.j.SLO.MaxLag), toll, nil)
 	if n := again.rescales; n > 10 || math.Abs(again.metrics(&c.fig).Cost/m.Cost-1) > 0.02 {
 		t.Errorf("another seed, with the toll of the first: %d rescales, cost %.2f (toll %v)", n, again.metrics(&c.fig).Cost, other)
 	}
@@ -169,13 +169,14 @@ func TestLiveOracleWindows(t *testing.T) {
 		o := c.newLiveOracle(0, 0, liveGrid(c.j.SLO.MaxLag), prices{Weights: c.fig.weights})
 		o.toll = 0.05
 		if all {
-			cost, first := o.solve() // makes the tables
+			cost, first := o.solve(t.Context()) // makes the tables
 			for t := range o.windows {
 				o.windows[t] = span{o.lo, o.hi, o.lo, o.hi, o.hi}
 			}
 			_, _ = cost, first
+			o.goal = nil // for these
 		}
-		return o.solve()
+		return o.solve(t.Context())
 	}
 	a, firstA := solve(false)
 	b, firstB := solve(true)
@@ -187,10 +188,10 @@ func TestLiveOracleWindows(t *testing.T) {
 // Within limits the oracle is dearer than without, and keeps to them.
 func TestOracleWithinLimits(t *testing.T) {
 	c := compare(t, reference(t), minutely(morning().Rates[:300]...), CourseOptions{}, Options{World: PaperRestart(), Forecaster: PerfectForecast})
-	free, _ := c.playOracle(0, restartGrid(c.j.SLO.MaxLag, c.o.World), nil)
+	free, _ := c.playOracle(t.Context(), 0, restartGrid(c.j.SLO.MaxLag, c.o.World), nil)
 	f := free.metrics(&c.fig)
 	l := Limits{AccumulatedLagMin: new(f.AccumulatedLagMin / 2), DowntimeMin: &f.DowntimeMin}
-	sum, ok := c.playLimited(0, l, nil)
+	sum, ok := c.playLimited(t.Context(), 0, l, nil)
 	m := sum.metrics(&c.fig)
 	if !ok || m.AccumulatedLagMin > *l.AccumulatedLagMin || m.DowntimeMin > *l.DowntimeMin {
 		t.Errorf("lag %.0f min of at most %.0f, downtime %.1f min of at most %.1f, %v", m.AccumulatedLagMin, *l.AccumulatedLagMin, m.DowntimeMin, *l.DowntimeMin, ok)
@@ -199,9 +200,9 @@ func TestOracleWithinLimits(t *testing.T) {
 		t.Errorf("within limits the oracle costs %.1f, without %.1f", m.Cost, f.Cost)
 	}
 	// Nothing is a limit too, and one that 28 workers all the time keep to: so there is a schedule, and it is cheaper than that.
-	static := c.playSteady(0, 28, nil).metrics(&c.fig)
+	static := c.playSteady(t.Context(), 0, 28, nil).metrics(&c.fig)
 	for _, l := range []Limits{{AccumulatedLagMin: new(0.)}, {DowntimeMin: new(0.)}, {AccumulatedLagMin: new(5.)}, {AccumulatedLagMin: new(0.), DowntimeMin: new(0.)}} {
-		sum, ok := c.playLimited(0, l, nil)
+		sum, ok := c.playLimited(t.Context(), 0, l, nil)
 		if m := sum.metrics(&c.fig); !ok || !l.lag(sum) || !l.down(sum) || m.Cost > static.Cost {
 			t.Errorf("within %v: %v, lag %g min, downtime %g min, cost %.1f; 28 workers all the time cost %.1f", l.params(), ok, m.AccumulatedLagMin, m.DowntimeMin, m.Cost, static.Cost)
 		}
@@ -257,10 +258,10 @@ func TestLiveOracleWithinLimits(t *testing.T) {
 	w := LiveRescale()
 	w.PerDay, w.Burst = 30, 5
 	c := compare(t, reference(t), minutely(morning().Rates[:240]...), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
-	free, _, _ := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), -1, nil)
+	free, _, _ := c.playLiveOracle(t.Context(), 0, liveGrid(c.j.SLO.MaxLag), -1, nil)
 	f := free.metrics(&c.fig)
 	l := Limits{AccumulatedLagMin: new(f.AccumulatedLagMin / 2)}
-	sum, ok := c.playLimited(0, l, nil)
+	sum, ok := c.playLimited(t.Context(), 0, l, nil)
 	m := sum.metrics(&c.fig)
 	if !ok || m.AccumulatedLagMin > *l.AccumulatedLagMin || sum.rescales > 5 {
 		t.Errorf("lag %.1f min of at most %.1f, %d rescales of at most 5, %v", m.AccumulatedLagMin, *l.AccumulatedLagMin, sum.rescales, ok)
@@ -270,7 +271,7 @@ func TestLiveOracleWithinLimits(t *testing.T) {
 	}
 	// No lag at all is dearer than any price that is tried: then it is the least number of workers that does.
 	l = Limits{AccumulatedLagMin: new(0.)}
-	if sum, ok := c.playLimited(0, l, nil); !ok || !l.lag(sum) {
+	if sum, ok := c.playLimited(t.Context(), 0, l, nil); !ok || !l.lag(sum) {
 		t.Errorf("no lag: %v, %g min", ok, sum.lagSum)
 	}
 	course := c.course

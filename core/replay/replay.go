@@ -134,7 +134,7 @@ func (c *Comparison) runAll(ctx context.Context, what string, settings []Setting
 			trail = &Trail{}
 			out[i].trail = trail
 		}
-		t, err := c.play(settings[i], uint64(seed), trail)
+		t, err := c.play(ctx, settings[i], uint64(seed), trail)
 		if err != nil {
 			return err
 		}
@@ -183,26 +183,26 @@ func (c *Comparison) parallel(ctx context.Context, what string, n int, work func
 }
 
 // play runs all parts of the course under one setting and one seed.
-func (c *Comparison) play(s Setting, seed uint64, trail *Trail) (*tally, error) {
+func (c *Comparison) play(ctx context.Context, s Setting, seed uint64, trail *Trail) (*tally, error) {
 	sum := &tally{}
 	for k := range c.course.Parts {
 		j, p, err := s.apply(c.j, c.o.World)
 		if err != nil {
 			return nil, err
 		}
-		c.playPart(k, j, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[k], needs: plan.NeedsOf(s.Policy), model: c.model}, seed, trail, sum)
+		c.playPart(ctx, k, j, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[k], needs: plan.NeedsOf(s.Policy), model: c.model}, seed, trail, sum)
 	}
 	return sum, nil
 }
 
 // playPart runs one part and adds to sum. The trail goes on from part to part.
-func (c *Comparison) playPart(k int, j *job.Job, by decider, seed uint64, trail *Trail, sum *tally) {
+func (c *Comparison) playPart(ctx context.Context, k int, j *job.Job, by decider, seed uint64, trail *Trail, sum *tally) {
 	r := &run{
 		j: j, w: c.o.World, part: &c.course.Parts[k], chance: chance{seed: seed}, by: by, interval: j.Autoscale.Tick.Seconds(),
 		capacity: c.capacity, trail: trail, tally: *sum,
 	}
 	r.tally.lags = histogram{}
-	r.play()
+	r.play(ctx)
 	lags := sum.lags
 	*sum = r.tally
 	lags.merge(&sum.lags)

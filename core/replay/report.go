@@ -144,8 +144,12 @@ func (c *Comparison) run(ctx context.Context, best []Setting) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	blinds, err := c.runBlind(ctx)
+	if err != nil {
+		return nil, err
+	}
 	r := c.report()
-	oracle, blind := oracles.row(oracles.by), c.runBlind().row(oracles.by)
+	oracle, blind := oracles.row(oracles.by), blinds.row(oracles.by)
 	r.Oracle, r.Blind = &oracle, &blind
 	switch {
 	case limited == nil:
@@ -176,7 +180,7 @@ func (c *Comparison) runLimited(ctx context.Context) (out *outcome, none int, er
 		if seed == 0 {
 			trail = out.trail
 		}
-		sum, ok := c.playLimited(uint64(seed), l, trail)
+		sum, ok := c.playLimited(ctx, uint64(seed), l, trail)
 		out.by[seed], found[seed] = sum.metrics(&c.fig), ok
 		return nil
 	})
@@ -193,21 +197,21 @@ func (c *Comparison) runOracle(ctx context.Context) (outcome, error) {
 	out := outcome{setting: Setting{Policy: "oracle", Label: LabelBest}, by: make([]Metrics, c.o.Seeds), trail: &Trail{}}
 	toll := -1.0 // what the first seed led to spares the others the search
 	if c.o.World.Live {
-		sum, _, first := c.playLiveOracle(0, liveGrid(c.j.SLO.MaxLag), toll, out.trail)
+		sum, _, first := c.playLiveOracle(ctx, 0, liveGrid(c.j.SLO.MaxLag), toll, out.trail)
 		out.by[0], toll = sum.metrics(&c.fig), first
 	}
 	return out, c.parallel(ctx, "solving the oracle", c.o.Seeds, func(seed int) error {
 		switch {
 		case c.o.World.Live && seed == 0:
 		case c.o.World.Live:
-			sum, _, _ := c.playLiveOracle(uint64(seed), liveGrid(c.j.SLO.MaxLag), toll, nil)
+			sum, _, _ := c.playLiveOracle(ctx, uint64(seed), liveGrid(c.j.SLO.MaxLag), toll, nil)
 			out.by[seed] = sum.metrics(&c.fig)
 		default:
 			var trail *Trail
 			if seed == 0 {
 				trail = out.trail
 			}
-			sum, _ := c.playOracle(uint64(seed), restartGrid(c.j.SLO.MaxLag, c.o.World), trail)
+			sum, _ := c.playOracle(ctx, uint64(seed), restartGrid(c.j.SLO.MaxLag, c.o.World), trail)
 			out.by[seed] = sum.metrics(&c.fig)
 		}
 		return nil
@@ -215,14 +219,14 @@ func (c *Comparison) runOracle(ctx context.Context) (outcome, error) {
 }
 
 // runBlind plays the blind oracle's schedule for every seed.
-func (c *Comparison) runBlind() outcome {
+func (c *Comparison) runBlind(ctx context.Context) (outcome, error) {
 	out := outcome{setting: Setting{Policy: "blind oracle", Label: LabelBest}}
 	c.o.Progress("solving the blind oracle", 0, 1)
-	for _, t := range c.playBlind(c.o.Seeds) {
+	for _, t := range c.playBlind(ctx, c.o.Seeds) {
 		out.by = append(out.by, t.metrics(&c.fig))
 	}
 	c.o.Progress("solving the blind oracle", 1, 1)
-	return out
+	return out, ctx.Err()
 }
 
 // report is what is known without any policy.

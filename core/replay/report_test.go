@@ -241,7 +241,7 @@ func TestWeightsOfNothing(t *testing.T) {
 		want  Weights
 	}{{nil, DefaultWeights()}, {&Weights{}, Weights{}}, {&Weights{Lag: 1}, Weights{Lag: 1}}} {
 		c := week(t, 1, Options{World: PaperRestart(), Seeds: 1, Weights: tt.given, Policies: []string{"follow"}})
-		sum, err := c.play(PaperSetting("follow"), 0, nil)
+		sum, err := c.play(t.Context(), PaperSetting("follow"), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

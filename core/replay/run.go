@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -85,12 +86,12 @@ func (r *run) clock(s float64) time.Time { return r.part.Start.Add(seconds(s)) }
 // minute numbers the minutes since 1970.
 func (r *run) minute(s float64) int64 { return r.part.Start.Unix()/60 + int64(math.Floor(s/60)) }
 
-// play runs the part from its beginning to its end.
-func (r *run) play() {
+// play runs the part from its beginning to its end, or until ctx has ended: what the run shows is of no use then.
+func (r *run) play(ctx context.Context) {
 	r.start()
 	r.first()
 	minute, tick := 60.0, r.interval
-	for r.q.t < r.end {
+	for r.q.t < r.end && ctx.Err() == nil {
 		next := min(r.end, minute, tick, r.nextChange())
 		r.advance(next)
 		r.change()

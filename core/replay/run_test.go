@@ -22,7 +22,7 @@ func played(t *testing.T, w World, rates []float64, orders sequence) (*tally, *T
 	jj := *j
 	jj.Autoscale.Mode, jj.Autoscale.Tick = w.mode(), time.Minute
 	sum, trail := &tally{}, &Trail{}
-	c.playPart(0, &jj, orders, 0, trail, sum)
+	c.playPart(t.Context(), 0, &jj, orders, 0, trail, sum)
 	return sum, trail
 }
 
@@ -91,10 +91,10 @@ func TestDrawsAreThoseOfTheMinute(t *testing.T) {
 			orders[k] = v
 		}
 		sum := &tally{}
-		c.playPart(0, &jj, orders, seed, nil, sum)
+		c.playPart(t.Context(), 0, &jj, orders, seed, nil, sum)
 		other := &tally{}
 		delete(orders, 150*time.Minute)
-		c.playPart(0, &jj, orders, seed, nil, other)
+		c.playPart(t.Context(), 0, &jj, orders, seed, nil, other)
 		return sum.downtime - other.downtime
 	}
 	plain := outage(3, nil)
@@ -165,7 +165,7 @@ func TestCausal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.playPart(0, jj, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[0], needs: plan.NeedsOf(policy), model: c.model, log: &log}, 1, nil, &tally{})
+		c.playPart(t.Context(), 0, jj, &policyDecider{policy: plan.NewSuccession(p), outlook: c.outlooks[0], needs: plan.NeedsOf(policy), model: c.model, log: &log}, 1, nil, &tally{})
 		return log
 	}
 	for _, policy := range []string{"kale", "hpa", "quantile"} {
@@ -261,8 +261,8 @@ func TestNoForecastsWhereNoneIsNeeded(t *testing.T) {
 		for _, name := range blind {
 			s := PaperSetting(name)
 			for seed := range uint64(2) {
-				a, err := c.play(s, seed, nil)
-				b, err2 := knows.play(s, seed, nil)
+				a, err := c.play(t.Context(), s, seed, nil)
+				b, err2 := knows.play(t.Context(), s, seed, nil)
 				if err := errors.Join(err, err2); err != nil {
 					t.Fatal(err)
 				}
@@ -280,7 +280,7 @@ func TestBacklogAtTheEnd(t *testing.T) {
 	c := compare(t, reference(t), minutely(rates...), CourseOptions{}, Options{World: LiveRescale(), Seeds: 1, Policies: []string{"static"}, Forecaster: PerfectForecast})
 	before := Metrics{AUCPct: 100}
 	for _, workers := range []int{8, 6, 4, 2} {
-		sum := c.playSteady(0, workers, nil)
+		sum := c.playSteady(t.Context(), 0, workers, nil)
 		if got, want := sum.lags.total(), c.arrived[0].cum[len(rates)]; !near(got, want, 1e-6) {
 			t.Errorf("%d workers: %v records are counted of %v", workers, got, want)
 		}

@@ -18,7 +18,7 @@ func (r *Report) Headline() string {
 	}
 	all := float64(r.Max) * r.gpus * 24
 	saved := 100 * (1 - k.GPUHours/all)
-	text := fmt.Sprintf("Kale's %q would have held %.0f GPU-hours a day, %.0f %% less than %s all day (%.0f)", k.Name, k.GPUHours, saved, job.Count(r.Max, "worker"), all)
+	text := fmt.Sprintf("Kale's %q would have held %.0f GPU-hours a day, %s less than %s all day (%.0f)", k.Name, k.GPUHours, lessBy(saved), job.Count(r.Max, "worker"), all)
 	if saved < 0.5 {
 		text = fmt.Sprintf("Kale's %q would have held %.0f GPU-hours a day, as many as %s all day", k.Name, k.GPUHours, job.Count(r.Max, "worker"))
 	}
@@ -48,12 +48,22 @@ func (r *Report) Headline() string {
 		if p.Name == k.Name {
 			by += " with its defaults"
 		}
-		text += fmt.Sprintf("; by %s it would have cost %.0f %% less", by, 100*(1-p.Cost/k.Cost))
+		text += fmt.Sprintf("; by %s it would have cost %s less", by, lessBy(100*(1-p.Cost/k.Cost)))
 	}
 	if r.short() {
 		text = fmt.Sprintf("By %s of arrivals, reckoned up to a day: %s", r.length(), text)
 	}
 	return text + "."
+}
+
+// lessBy is a saving in percent: in whole ones, and with as many digits more as it takes to not say 100 where something is left.
+func lessBy(percent float64) string {
+	const digits, most = 4, 99.9999
+	text := fmt.Sprintf("%.0f", percent)
+	for n := 1; n <= digits && percent < 100 && strings.HasPrefix(text, "100"); n++ {
+		text = fmt.Sprintf("%.*f", n, min(percent, most))
+	}
+	return text + " %"
 }
 
 // boundless says why the oracle's is not the cheapest schedule that there is; "": it is.
