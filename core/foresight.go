@@ -98,14 +98,21 @@ func askedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, how aske
 	return f, nil
 }
 
+// alteredError says of a model's file that it is not any more what was written to it, but now what it says.
+type alteredError struct{ now string }
+
+func (e alteredError) Error() string { return "the file was changed after it was written: " + e.now }
+
 // fits says whether a model can take the place of the one in use, as an error where it cannot. id is the one that it must have, "": any.
 func (f *foresight) fits(raw []byte, id string) error {
 	info, err := forecast.ReadModelInfo(raw)
 	switch {
+	case err != nil && id != "":
+		return alteredError{fmt.Sprintf("what it holds now is no model (%v)", err)}
 	case err != nil:
 		return err
 	case id != "" && info.ID != id:
-		return fmt.Errorf("it is model %s, and not %s", info.ID, id)
+		return alteredError{fmt.Sprintf("it held model %s, and holds model %s now", id, info.ID)}
 	case info.Step != f.step || info.Horizon < f.steps:
 		return fmt.Errorf("it forecasts %d bins of %v, and the job asks for %d of %v", info.Horizon, info.Step, f.steps, f.step)
 	}
