@@ -1,6 +1,8 @@
 package forecast
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -95,7 +97,7 @@ func TestTrainingReportsItsLead(t *testing.T) {
 	for name, c := range map[string]struct {
 		lead  Lead
 		other Errors
-	}{"seasonal": {r.OverSeasonal, r.Seasonal}, "against": {r.OverAgainst, r.Against}} {
+	}{"seasonal": {r.OverSeasonal, r.Seasonal}, "against": {r.OverAgainst, r.Against}, "naive": {r.OverNaive, r.Naive}} {
 		if want := c.other.WAPE - r.Model.WAPE; math.Abs(c.lead.By-want) > 1e-9 || !(c.lead.SE > 0) {
 			t.Errorf("over %s it leads by %+v, want %v", name, c.lead, want)
 		}
@@ -109,6 +111,40 @@ func TestOverlapping(t *testing.T) {
 	for want, origins := range map[int][]int{0: {0, 10, 20}, 2: {0, 4, 8, 20}, 9: {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}} {
 		if got := overlapping(origins, 10); got != want {
 			t.Errorf("of %v %d are within ten bins, want %d", origins, got, want)
+		}
+	}
+}
+
+// countless is a forecaster that never answers, and counts how often it is asked.
+type countless struct {
+	Forecaster
+	err   error
+	asked *int
+}
+
+func (c countless) Forecast(Series, int) (Forecast, error) {
+	*c.asked++
+	return Forecast{}, c.err
+}
+
+// A model that gives no answer is told as that where others are held against it, and one that is too slow is not asked again at each of a hundred moments.
+func TestTrainingAgainstWhatNeverAnswers(t *testing.T) {
+	t.Parallel()
+	s := synthetic(28*24, time.Hour, func(i int) float64 { return cycle(float64(i)/24) + float64(i*7%11) })
+	for name, c := range map[string]struct {
+		err   error
+		asked int
+		told  bool
+	}{
+		"too slow": {fmt.Errorf("m: %w", ErrTooSlow), 1, true}, "broken": {errors.New("it is broken"), 20, true}, "short": {fmt.Errorf("m: %w", ErrShortHistory), 20, false},
+	} {
+		asked := 0
+		_, r, err := TrainLinear(s, LinearOptions{Horizon: 4, Seasons: []time.Duration{24 * time.Hour}, holdout: 20, Against: countless{NewNaive(24 * time.Hour), c.err, &asked}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asked != c.asked || c.told != errors.Is(r.AgainstFailed, c.err) || !math.IsNaN(r.Against.WAPE) || !(r.OverNaive.SE > 0) {
+			t.Errorf("%s: asked %d times, it tells %v, error %v, lead over naive %+v", name, asked, r.AgainstFailed, r.Against.WAPE, r.OverNaive)
 		}
 	}
 }

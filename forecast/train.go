@@ -72,8 +72,10 @@ type TrainReport struct {
 	Naive    Errors    // ŷ(t+h) = y(t+h−season), the shortest season
 	Seasonal Errors    // NewSeasonal, seeing at each origin what lies before it
 	Against  Errors    // the options' Against, likewise; without one of no bins
-	// The model's leads over Seasonal and Against.
-	OverSeasonal, OverAgainst Lead
+	// The model's leads over Seasonal, Against and Naive.
+	OverSeasonal, OverAgainst, OverNaive Lead
+	// AgainstFailed is why Against gave no forecast at any of the origins, other than for want of history; nil: it gave one, or there is none. One that is too slow is asked once.
+	AgainstFailed error
 
 	// Of the linear model.
 	Lags     []int   // bins
@@ -93,7 +95,9 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 	r.From = history.At(holdout[0])
 	var model, naive, seasonal, other tally
 	var ours, repeats tried
-	var overSeasonal, overOther duel
+	var overSeasonal, overOther, overNaive duel
+	var silent error // why against gave none when it was asked last and did not
+	gave := false
 	rival := NewSeasonal(durations(seasons, history.Step))
 	steps := 0
 	for _, o := range holdout {
@@ -103,8 +107,11 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 		fc, err := rival.Forecast(past, len(said))
 		var theirs Forecast
 		failed := errors.New("none")
-		if against != nil {
-			theirs, failed = against.Forecast(past, len(said))
+		if against != nil && (gave || !givesUp(silent)) {
+			if theirs, failed = against.Forecast(past, len(said)); failed != nil {
+				silent = failed
+			}
+			gave = gave || failed == nil
 		}
 		again := make([]float64, len(said))
 		for h := range again {
@@ -113,10 +120,12 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 		mine, naives := ours.band(past, said), repeats.band(past, again)
 		overSeasonal.begin()
 		overOther.begin()
+		overNaive.begin()
 		for h := range said {
 			a := history.Values[o+h]
 			model.add(a, mine(h))
 			naive.add(a, naives(h))
+			overNaive.add(a, said[h], again[h])
 			if err == nil {
 				seasonal.add(a, fc.bin(h))
 				overSeasonal.add(a, said[h], fc.Mean[h])
@@ -129,7 +138,10 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 	}
 	r.Holdout = len(holdout)
 	overlap := overlapping(holdout, steps)
-	r.OverSeasonal, r.OverAgainst = overSeasonal.lead(overlap), overOther.lead(overlap)
+	r.OverSeasonal, r.OverAgainst, r.OverNaive = overSeasonal.lead(overlap), overOther.lead(overlap), overNaive.lead(overlap)
+	if !gave && !errors.Is(silent, ErrShortHistory) {
+		r.AgainstFailed = silent
+	}
 	r.Model, r.Naive, r.Seasonal, r.Against = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN()), other.errors(math.NaN())
 }
 

@@ -210,7 +210,7 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if f.model == forecast.FEDformer {
 		_ = os.Remove(f.out + partSuffix) // what it was for is done
 	}
-	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal).led(r.OverSeasonal), measure("naive", r.Holdout, r.Naive)}
+	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal).led(r.OverSeasonal), measure("naive", r.Holdout, r.Naive).led(r.OverNaive)}
 	if f.against != "" {
 		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against).led(r.OverAgainst))
 	}
@@ -231,6 +231,9 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		if note != "" {
 			said["note"] = note
 		}
+		if r.AgainstFailed != nil {
+			said["against_failed"] = r.AgainstFailed.Error()
+		}
 		if f.model == forecast.FEDformer {
 			said["epochs"], said["best_epoch"] = trainedEpochs(r.Epochs), r.Best
 		}
@@ -242,6 +245,9 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		return err
 	}
 	width, _ := terminal(a.out)
+	if r.AgainstFailed != nil {
+		fmt.Fprintf(a.out, "\n%s", folded(fmt.Sprintf("%s gave no forecast: %v\n", f.against, r.AgainstFailed), width))
+	}
 	fmt.Fprintf(a.out, "\n%s", folded(v.says+"\n", width))
 	use := "to use it"
 	if v.worse != nil && *v.worse {
