@@ -100,6 +100,7 @@ func (f *foresight) settle(c *comer, path string, history forecast.Series) {
 	f.close()
 	f.gate.Replace(c.first)
 	f.model, f.path, f.aside, f.tried = c.model, path, c.aside, c.tried
+	f.punctual()
 	if c.aside == nil {
 		f.warm = false
 		return
