@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,9 +121,9 @@ func (f *foresight) fits(raw []byte, id string) error {
 	return nil
 }
 
-// options are those of a model file. One that is asked beside is taken in beside, too.
+// options are those of a model file. One that is asked beside is taken in beside, too, and left alone for a while where it is too slow; one that is waited for is not asked again then.
 func (f *foresight) options() forecast.ONNXOptions {
-	return forecast.ONNXOptions{Threads: 1, Progress: f.tried.step, Later: f.opened.spawn != nil}
+	return forecast.ONNXOptions{Threads: 1, Progress: f.tried.step, Later: f.opened.spawn != nil, Once: f.opened.spawn == nil}
 }
 
 // heeding is a forecaster with the calendar, and what is put in front of it.
@@ -548,6 +549,14 @@ func BandAt(f plan.Forecast, t time.Time) *Band {
 		return nil
 	}
 	return b
+}
+
+// closeOn closes the model that is in use now, if one is, when ctx ends: what it is asked ends then. done waits for that.
+func (f *foresight) closeOn(ctx context.Context) (done func()) {
+	if f.model == nil {
+		return func() {}
+	}
+	return f.model.CloseOn(ctx)
 }
 
 func (f *foresight) close() {

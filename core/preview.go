@@ -139,6 +139,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 		p.Ended = ended
 	}
 	now := time.Now()
+	defer s.foresee.closeOn(ctx)()
 	s.follow(now)
 	if s.want.Target == 0 && len(s.seen.list) > 0 {
 		s.want.adopt(s.seen.list)

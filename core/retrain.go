@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -272,6 +273,19 @@ func removeCandidate(path string) {
 	}
 }
 
+// besideRival is the error of a model and of its rival for people, in percent. Two that look alike are as good; where the lead is sure, as many digits as show it.
+func besideRival(model, rival float64, name string, sure bool) string {
+	percent := func(v float64, digits int) string { return strconv.FormatFloat(100*v, 'f', digits, 64) }
+	digits := 2
+	for sure && digits < 6 && percent(model, digits) == percent(rival, digits) {
+		digits++
+	}
+	if percent(model, digits) == percent(rival, digits) {
+		return fmt.Sprintf("it is as good as %s, the error of both is %s %%", name, percent(model, digits))
+	}
+	return fmt.Sprintf("its error is %s %%, that of %s %s %%", percent(model, digits), name, percent(rival, digits))
+}
+
 // better says whether the model is to take the place of the one in use, and why or why not. replaces: that is a model and not the seasonal forecaster. Its lead has to be more than chance
 // (forecast.Lead): else, of two that are as good as each other, every second training would put one in the place of the other.
 // One in use that gives no forecast cannot be measured: the seasonal forecaster stands in for it, and the model's leads over that and over seasonal naive have to be.
@@ -290,7 +304,7 @@ func (t ForecastTrained) better(replaces bool) (bool, string) {
 	if math.IsNaN(t.Model+rival+t.Seasonal+t.Naive) || math.IsInf(t.Model+rival+t.Seasonal+t.Naive, 0) {
 		return false, "too little is known of recent traffic to compare it"
 	}
-	errs := fmt.Sprintf("its error is %.2f %%, that of %s %.2f %%", 100*t.Model, name, 100*rival)
+	errs := besideRival(t.Model, rival, name, lead.Sure())
 	if replaces {
 		errs += fmt.Sprintf(", of seasonal %.2f %%", 100*t.Seasonal)
 	}

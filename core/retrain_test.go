@@ -76,6 +76,9 @@ func TestPromotionIsMoreThanChance(t *testing.T) {
 		{"of too few", func(t *ForecastTrained) { t.OverCurrent.SE = math.NaN() }, true, false, ": these are too few to tell that from chance"},
 		{"over seasonal, surely", func(*ForecastTrained) {}, false, true, "that of seasonal 3.00 %"},
 		{"over seasonal, by chance", func(t *ForecastTrained) { t.OverSeasonal.SE = 0.006 }, false, false, "may be chance, which a lead of more than 1.2 points"},
+		{"alike", func(t *ForecastTrained) { t.Model, t.OverCurrent.By = 0.0199999, 0.0000001 }, true, false, "it is as good as the one in use, the error of both is 2.00 %, of seasonal 3.00 %"},
+		{"alike, and worse", func(t *ForecastTrained) { t.Model, t.OverCurrent.By = 0.0200001, -0.0000001 }, true, false, "it is as good as the one in use, the error of both is 2.00 %, of seasonal 3.00 %"},
+		{"alike, surely better", func(t *ForecastTrained) { t.Model, t.OverCurrent = 0.019998, forecast.Lead{By: 0.000002, SE: 1e-7} }, true, true, "its error is 1.9998 %, that of the one in use 2.0000 %"},
 		{"not known", func(t *ForecastTrained) { t.OverCurrent = forecast.Lead{} }, true, false, "may be chance"},
 	} {
 		g := got

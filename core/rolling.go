@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -12,21 +13,38 @@ import (
 	"github.com/kale-sched/kale/forecast"
 )
 
-// RollingForecasts are the forecasts that a scheduler of job j would have made, one at the end of each of the bins first, first+1, … of series: made by the
+// Rolling is which forecasts of the past are made.
+type Rolling struct {
+	Series forecast.Series
+	First  int        // the bin of the series at the end of which the first is made
+	Every  int        // bins from one forecast to the next; 1: one in each
+	Needs  plan.Needs // what of them is wanted
+	// Progress, where set, is told how far the job's model file is where it is held to the past, from any of the goroutines but from one at a time.
+	Progress func(what string, done, total int)
+}
+
+// RollingForecasts are the forecasts that a scheduler of job j would have made, one at the end of each of the bins r.First, r.First+r.Every, … of the series: made by the
 // same forecasters, behind the same gate, of the same length of history. out(i, m) gets them in order, m being made when i bins were known. Each has
-// seen series.Values[:i] and nothing later. every is how many bins lie between two forecasts, 1 for one in each bin; needs is what of them is wanted.
+// seen Values[:i] and nothing later. With the end of ctx it ends, also in the midst of an answer of a model file.
 //
 // The forecasters run on all processors, which changes no forecast; the gate sees the forecasts in order.
-func RollingForecasts(j *job.Job, needs plan.Needs, series forecast.Series, first, every int, out func(i int, m Made) error) error {
+func RollingForecasts(ctx context.Context, j *job.Job, r Rolling, out func(i int, m Made) error) error {
+	series, first, every := r.Series, r.First, r.Every
 	if every < 1 || first < 0 {
 		return fmt.Errorf("rolling forecasts: from bin %d, one in %d bins: want a bin of the history, and 1 or more", first, every)
 	}
 	memo := &memory{known: map[int64]map[string]foreseen{}}
-	f, err := wrappedForesight(slog.New(slog.DiscardHandler), j, nil, memo.wrap)
+	how := asked{wrap: memo.wrap}
+	if r.Progress != nil {
+		how.progress = func(done, total int) { r.Progress(holdingToThePast, done, total) }
+	}
+	f, err := askedForesight(slog.New(slog.DiscardHandler), j, nil, how)
 	if err != nil {
 		return err
 	}
 	defer f.close()
+	defer f.closeOn(ctx)()
+	needs := r.Needs
 	f.needs, f.outlook = needs, memo.outlook
 	memo.beyond = needs.Beyond
 	f.needs = plan.Needs{Spread: true, Beyond: true} // one set of forecasts serves all policies
@@ -36,7 +54,10 @@ func RollingForecasts(j *job.Job, needs plan.Needs, series forecast.Series, firs
 		for i := from; i <= len(series.Values) && len(origins) < chunk; i += every {
 			origins = append(origins, i)
 		}
-		memo.ahead(j, series, origins, f.steps)
+		memo.ahead(ctx, j, series, origins, f.steps)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		for _, i := range origins {
 			made := f.forecast(series.At(i), pastOf(j, series, i)) // which says what f.instead is
 			if err := out(i, Made{Forecast: made, Named: f.gate.First(), Why: f.instead}); err != nil {
@@ -80,8 +101,8 @@ func (m *memory) wrap(f forecast.Forecaster) forecast.Forecaster {
 	return remembered{Forecaster: f, memory: m}
 }
 
-// ahead makes the forecasts at the origins, on all processors.
-func (m *memory) ahead(j *job.Job, series forecast.Series, origins []int, steps int) {
+// ahead makes the forecasts at the origins, on all processors, as long as ctx lasts.
+func (m *memory) ahead(ctx context.Context, j *job.Job, series forecast.Series, origins []int, steps int) {
 	made := make([]map[string]foreseen, len(origins))
 	next := make(chan int, len(origins))
 	for k := range origins {
@@ -92,6 +113,9 @@ func (m *memory) ahead(j *job.Job, series forecast.Series, origins []int, steps 
 	for range min(runtime.GOMAXPROCS(0), len(origins)) { // each ends when next is empty, and is waited for below
 		wait.Go(func() {
 			for k := range next {
+				if ctx.Err() != nil {
+					return
+				}
 				past := pastOf(j, series, origins[k])
 				made[k] = map[string]foreseen{}
 				for _, f := range m.made {

@@ -243,8 +243,8 @@ func (t *fedformerTrainer) measure(r *TrainReport, w fedformer.Weights, info Mod
 	if len(held) == 0 {
 		return nil, errors.New("the model has no answer at any moment of the last tenth of the history: too little was measured there")
 	}
-	r.measure(t.history, t.filled, t.seasons, held, t.options.Against, func(at int) []float64 { return said[at] })
-	return res.quantiles(fileLevels), nil
+	err = r.measure(t.history, t.filled, t.seasons, held, t.options.Against, func(at int) []float64 { return said[at] })
+	return res.quantiles(fileLevels), err
 }
 
 // graph writes the model; without a band it has the point forecast alone.

@@ -31,6 +31,8 @@ type ONNXOptions struct {
 	Threads int
 	// Limit is how long one answer may take, 0: a minute. A Forecast that needs many of them may take longer.
 	Limit time.Duration
+	// Once has a model that took longer than Limit never asked again: each later Forecast is that error at once. It is for who asks at many moments and waits for each.
+	Once bool
 	// Progress, where set, is told, by the goroutine of a Forecast, at how many of so many moments of the past the model has been tried: the first forecast of a
 	// large file takes seconds for it, those that follow add a moment now and then.
 	Progress func(done, total int)
@@ -47,12 +49,14 @@ type ONNXModel struct {
 
 	calibration *calibration
 	limit       time.Duration
+	asksOnce    bool
 	closing     atomic.Bool
 
 	begun atomic.Pointer[onnx.Session] // session, for who does not hold mu
 
 	mu      sync.Mutex   // guards what follows
 	unread  func() error // makes the session; nil: it is made
+	gaveUp  error        // asksOnce: why it is not asked again; nil: it is
 	session *onnx.Session
 	history []float32
 	output  []float32
@@ -84,7 +88,7 @@ func NewONNX(path string, model []byte, o ONNXOptions) (*ONNXModel, error) {
 		return nil, fmt.Errorf("open forecast model %s: %w", path, err)
 	}
 	m := &ONNXModel{path: path, info: info, calibration: &calibration{input: info.Input, trained: info.TrainedUntil, season: info.season(), lends: info.season(), replays: replaysOf(len(model)), progress: o.Progress}}
-	m.limit = cmp.Or(o.Limit, defaultLimit)
+	m.limit, m.asksOnce = cmp.Or(o.Limit, defaultLimit), o.Once
 	rt, err := onnx.Open(o.Runtime)
 	if err == nil {
 		m.unread = func() error { return m.start(rt, model, o) }
@@ -104,7 +108,7 @@ func (m *ONNXModel) begin() error {
 	case m.unread == nil:
 		return nil
 	case m.closing.Load():
-		return errClosed
+		return ErrClosed
 	}
 	if err := m.unread(); err != nil {
 		return err

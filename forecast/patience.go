@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -21,16 +22,29 @@ const defaultLimit = time.Minute
 // tellFrom is at how many moments a model has to be tried for it to be told: a few take no time.
 const tellFrom = 8
 
-// errClosed says that a model was closed. Nothing is learnt from that.
-var errClosed = errors.New("it is closed")
+// ErrClosed is in the chain of the error of a model file that was closed before it had answered. Nothing is learnt from that.
+var ErrClosed = errors.New("it is closed")
 
 // givesUp says that an error is not one of the moment at which a model was asked: it is of no use to ask it at others.
-func givesUp(err error) bool { return errors.Is(err, ErrTooSlow) || errors.Is(err, errClosed) }
+func givesUp(err error) bool { return errors.Is(err, ErrTooSlow) || errors.Is(err, ErrClosed) }
+
+// CloseOn closes a model when ctx ends, which ends what it is asked then at the next operator of the model, and what is asked after that at once. done closes it too, and waits for that: to be
+// deferred.
+func (m *ONNXModel) CloseOn(ctx context.Context) (done func()) {
+	stop := context.AfterFunc(ctx, func() { _ = m.Close() }) // its goroutine ends with Close, which done waits for
+	return func() {
+		stop()
+		_ = m.Close() // it was only read
+	}
+}
 
 // answer runs the session within the limit. The caller holds mu.
 func (m *ONNXModel) answer() error {
-	if m.closing.Load() {
-		return errClosed
+	switch {
+	case m.closing.Load():
+		return ErrClosed
+	case m.gaveUp != nil:
+		return m.gaveUp
 	}
 	t := time.AfterFunc(m.limit, m.session.Interrupt)
 	err := m.session.Run()
@@ -39,9 +53,14 @@ func (m *ONNXModel) answer() error {
 	case err == nil:
 		return nil
 	case m.closing.Load():
-		return errClosed
+		return ErrClosed
 	case errors.Is(err, onnx.ErrInterrupted):
-		return fmt.Errorf("%w: ONNX Runtime had not answered after %v, and was stopped: train or export a smaller model", ErrTooSlow, length(m.limit))
+		err = fmt.Errorf("%w: ONNX Runtime had not answered after %v, and was stopped: train or export a smaller model", ErrTooSlow, length(m.limit))
+		if m.asksOnce {
+			err = fmt.Errorf("%w. It was not asked again", err)
+			m.gaveUp = err
+		}
+		return err
 	}
 	return fmt.Errorf("ONNX Runtime gave no answer (%w): where that is so at every moment, the file asks for what it cannot do: train or export it anew", err)
 }

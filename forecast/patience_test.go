@@ -1,6 +1,7 @@
 package forecast_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"reflect"
@@ -38,6 +39,17 @@ func TestModelThatTakesLong(t *testing.T) {
 			t.Errorf("it says %v", err)
 		}
 	}
+
+	// One that is asked at many moments is waited for once.
+	once := open(forecast.ONNXOptions{Limit: 100 * time.Microsecond, Once: true})
+	_, first := once.Forecast(s, 60)
+	began := time.Now()
+	for range 1000 {
+		if _, err := once.Forecast(s, 60); !errors.Is(err, forecast.ErrTooSlow) || !strings.HasSuffix(err.Error(), "It was not asked again") {
+			t.Fatalf("it says %v, and then %v", first, err)
+		}
+	}
+	t.Logf("asked a thousand times more: %v", time.Since(began))
 
 	want, err := open(forecast.ONNXOptions{}).Forecast(s, 60)
 	if err != nil {
@@ -77,7 +89,21 @@ func TestModelThatTakesLong(t *testing.T) {
 		}
 		last = done
 	}})
-	if _, err := m.Forecast(s, 60); err == nil || !strings.Contains(err.Error(), "held to the past: it is closed") || last >= total {
+	if _, err := m.Forecast(s, 60); !errors.Is(err, forecast.ErrClosed) || !strings.Contains(err.Error(), "held to the past: it is closed") || last >= total {
 		t.Errorf("closed in the midst of it: %v, at %d of %d", err, last, total)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	last = 0
+	m = open(forecast.ONNXOptions{Progress: func(done, _ int) {
+		if done == 5 {
+			cancel()
+			time.Sleep(20 * time.Millisecond)
+		}
+		last = done
+	}})
+	done := m.CloseOn(ctx)
+	if _, err := m.Forecast(s, 60); !errors.Is(err, forecast.ErrClosed) || last >= total {
+		t.Errorf("with a context that ends in the midst of it: %v, at %d of %d", err, last, total)
+	}
+	done()
 }

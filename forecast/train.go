@@ -72,10 +72,11 @@ type TrainReport struct {
 	Naive    Errors    // ŷ(t+h) = y(t+h−season), the shortest season
 	Seasonal Errors    // NewSeasonal, seeing at each origin what lies before it
 	Against  Errors    // the options' Against, likewise; without one of no bins
+	// Unanswered is at how many of the holdout's origins Against gave no forecast, and NoAnswer why at the first of them.
+	Unanswered int
+	NoAnswer   error
 	// The model's leads over Seasonal, Against and Naive.
 	OverSeasonal, OverAgainst, OverNaive Lead
-	// AgainstFailed is why Against gave no forecast at any of the origins, other than for want of history; nil: it gave one, or there is none. One that is too slow is asked once.
-	AgainstFailed error
 
 	// Of the linear model.
 	Lags     []int   // bins
@@ -88,16 +89,22 @@ type TrainReport struct {
 	Best   int                  // the epoch whose weights it has, from 1
 }
 
+// Silent is why Against gave no forecast at any of the holdout's origins, other than for want of history; nil: it gave one, or there is none.
+func (r TrainReport) Silent() error {
+	if r.Unanswered < r.Holdout || errors.Is(r.NoAnswer, ErrShortHistory) {
+		return nil
+	}
+	return r.NoAnswer
+}
+
 // measure fills the report's errors over the origins of the holdout. filled is the
-// history without gaps, and predict the model's forecast.
-func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout []int, against Forecaster, predict func(origin int) []float64) {
+// history without gaps, and predict the model's forecast. It is an error that against was closed meanwhile: nobody waits for the report then.
+func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout []int, against Forecaster, predict func(origin int) []float64) error {
 	holdout = unseen(history, holdout, against)
 	r.From = history.At(holdout[0])
 	var model, naive, seasonal, other tally
 	var ours, repeats tried
 	var overSeasonal, overOther, overNaive duel
-	var silent error // why against gave none when it was asked last and did not
-	gave := false
 	rival := NewSeasonal(durations(seasons, history.Step))
 	steps := 0
 	for _, o := range holdout {
@@ -107,11 +114,13 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 		fc, err := rival.Forecast(past, len(said))
 		var theirs Forecast
 		failed := errors.New("none")
-		if against != nil && (gave || !givesUp(silent)) {
-			if theirs, failed = against.Forecast(past, len(said)); failed != nil {
-				silent = failed
+		if against != nil {
+			if theirs, failed = against.Forecast(past, len(said)); errors.Is(failed, ErrClosed) {
+				return fmt.Errorf("measure %s beside it: %w", against.Name(), failed)
+			} else if failed != nil {
+				r.Unanswered++
+				r.NoAnswer = cmp.Or(r.NoAnswer, failed)
 			}
-			gave = gave || failed == nil
 		}
 		again := make([]float64, len(said))
 		for h := range again {
@@ -139,10 +148,8 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 	r.Holdout = len(holdout)
 	overlap := overlapping(holdout, steps)
 	r.OverSeasonal, r.OverAgainst, r.OverNaive = overSeasonal.lead(overlap), overOther.lead(overlap), overNaive.lead(overlap)
-	if !gave && !errors.Is(silent, ErrShortHistory) {
-		r.AgainstFailed = silent
-	}
 	r.Model, r.Naive, r.Seasonal, r.Against = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN()), other.errors(math.NaN())
+	return nil
 }
 
 // overlapping is how many origins after one are within its steps bins, at most.
@@ -299,7 +306,9 @@ func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([
 	}
 	// The holdout is measured with coefficients that end a horizon before it.
 	before := t.fit(spread(first, cut-t.plan.horizon, maxTrainOrigins), cut, ridge)
-	r.measure(history, t.data.y, seasons, spread(cut, last, cmp.Or(o.holdout, maxHoldoutOrigins)), o.Against, func(o int) []float64 { return t.data.predict(o, before) })
+	if err := r.measure(history, t.data.y, seasons, spread(cut, last, cmp.Or(o.holdout, maxHoldoutOrigins)), o.Against, func(o int) []float64 { return t.data.predict(o, before) }); err != nil {
+		return nil, r, fmt.Errorf("train linear forecast model: %w", err)
+	}
 
 	origins := spread(first, last, maxTrainOrigins)
 	r.Origins = len(origins)

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -248,4 +249,35 @@ func TestTrainOnAHistoryWithGaps(t *testing.T) {
 			t.Errorf("%s, after a jump: %v, want %q", kind, err, want)
 		}
 	}
+}
+
+// A training ends where the model that it is measured against is closed, as by an interruption, and says of one that has no answer at how many moments and why.
+func TestTrainEndsWithItsRival(t *testing.T) {
+	s := Series{Start: time.Unix(1_800_000_000, 0), Step: time.Minute}
+	for i := range 600 {
+		s.Values = append(s.Values, 1000+500*math.Sin(float64(i)*2*math.Pi/60)+float64(i*i%37))
+	}
+	for why, ends := range map[error]bool{fmt.Errorf("m.onnx: %w", ErrClosed): true, fmt.Errorf("m.onnx: %w", ErrTooSlow): false} {
+		rival := &refusing{why: why}
+		_, r, err := TrainLinear(s, LinearOptions{Horizon: 10, Seasons: []time.Duration{time.Hour}, Against: rival})
+		if ends && (!errors.Is(err, ErrClosed) || rival.asked != 1) {
+			t.Errorf("%v: it is asked %d times, and training ends with %v", why, rival.asked, err)
+		}
+		if !ends && (err != nil || !errors.Is(r.NoAnswer, ErrTooSlow) || r.Unanswered != r.Holdout || r.Holdout < 2) {
+			t.Errorf("%v: %d of %d moments without an answer, %v; %v", why, r.Unanswered, r.Holdout, r.NoAnswer, err)
+		}
+	}
+}
+
+// refusing is a forecaster that has no answer.
+type refusing struct {
+	why   error
+	asked int
+}
+
+func (r *refusing) Name() string { return "refusing" }
+
+func (r *refusing) Forecast(Series, int) (Forecast, error) {
+	r.asked++
+	return Forecast{}, r.why
 }

@@ -73,8 +73,7 @@ func (r *TrainReport) measureWindow(history Series, seasons []int, w WindowOptio
 	if len(held) == 0 {
 		return fmt.Errorf("train %s: it has no answer at any moment of the last fifth of the history: too little was measured there", w.Kind)
 	}
-	r.measure(history, fillFromSeason(history.Values, seasons[0]), seasons, held, o.Against, func(at int) []float64 { return said[at] })
-	return nil
+	return r.measure(history, fillFromSeason(history.Values, seasons[0]), seasons, held, o.Against, func(at int) []float64 { return said[at] })
 }
 
 // graph writes the model as an ONNX graph of the contract, with a row for each of fileLevels.

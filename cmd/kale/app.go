@@ -36,6 +36,8 @@ type app struct {
 	exe      string        // this program's own path, links resolved; empty: not known
 	args     []string      // the command line as it was given, to be repeated to the user
 	patience time.Duration // how long a scheduler that is there may take to answer before its job is looked at without it
+	// answerWithin is how long one answer of a model file that is measured may take; 0: as long as forecast.ONNXOptions has it.
+	answerWithin time.Duration
 
 	stateDir string // flag -state-dir
 	asJSON   bool   // flag -json, of a command that has it

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -63,6 +64,26 @@ func TestCounterAsTrace(t *testing.T) {
 	}
 	if r := s.run("forecast", "eval", "-counter", "-trace", "kafka://h:1/t"); r.code != exitUsage || !strings.Contains(r.err, "-counter says what the values of a file are") {
 		t.Errorf("of a topic: exit code %d: %s", r.code, r.err)
+	}
+}
+
+// A counter that never grows is told, whatever becomes of it: it has no traffic to replay, for one job or a fleet.
+func TestCounterThatStands(t *testing.T) {
+	t.Parallel()
+	text := "timestamp,x_total\n"
+	for i := range 1500 {
+		text += fmt.Sprintf("%d,500\n", 1714521600+60*i)
+	}
+	file := writeIn(t, t.TempDir(), "flat.csv", text)
+	for args, want := range map[string]string{
+		"":          "nothing arrives in the replayed days, so that they cannot be scaled\n",
+		"-jobs=2":   "nothing arrives in the replayed days, so that they cannot be scaled to the peaks of a fleet's jobs\n",
+		"-scale=28": "nothing arrives in the replayed days, so that they cannot be scaled\n",
+	} {
+		r := newShell(t).run(slices.DeleteFunc([]string{"replay", "-trace", file, "-counter", args}, func(arg string) bool { return arg == "" })...)
+		if r.code != exitFailed || r.out != "" || !strings.Contains(r.err, "flat.csv: the counter never grows: nothing arrived.") || !strings.Contains(r.err, want) {
+			t.Errorf("%s: exit code %d, %q, %s", args, r.code, r.out, r.err)
+		}
 	}
 }
 

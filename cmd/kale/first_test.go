@@ -251,27 +251,35 @@ func TestForecastFromTrace(t *testing.T) {
 func TestTrainedModelIsCompared(t *testing.T) {
 	for _, tt := range []struct {
 		model, seasonal  float64
+		se               float64 // of the lead
 		worse, fallsBack *bool
 		says             string
 	}{
-		{0.12, 0.09, new(true), new(true), "The model is worse than seasonal: 12.0 % against 9.0 %, on the last part of the history, which neither had seen. As soon as live traffic shows the same, kale run forecasts with seasonal instead."},
-		{0.095, 0.09, new(true), new(false), "The model is no better than seasonal: 9.5 % against 9.0 %"},
-		{0.08, 0.09, new(false), new(false), "The model is better than seasonal: 8.0 % against 9.0 %"},
-		{math.NaN(), 0.09, nil, nil, "could not be compared"},
+		{0.12, 0.09, 0.001, new(true), new(true), "The model is worse than seasonal: 12.0 % against 9.0 %, on the last part of the history, which neither had seen. As soon as live traffic shows the same, kale run forecasts with seasonal instead."},
+		{0.095, 0.09, 0.001, new(true), new(false), "The model is no better than seasonal: 9.5 % against 9.0 %"},
+		{0.08, 0.09, 0.001, new(false), new(false), "The model is better than seasonal: 8.0 % against 9.0 %"},
+		{0.08, 0.09, 0.006, new(false), new(false), "The model is as good as seasonal, as far as can be told: 8.0 % against 9.0 %, on the last part of the history, which neither had seen. That may be chance, which a lead of more than 1.2 points over these forecasts would not be."},
+		{0.08, 0.09, math.NaN(), new(false), new(false), "The model's error is less than that of seasonal: 8.0 % against 9.0 %, on the last part of the history, which neither had seen. These are too few forecasts to tell that from chance."},
+		{0.0433410, 0.0433411, 1e-9, new(false), new(false), "The model is as good as seasonal: the error of both is 4.3 %, on the last"},
+		{0.0433411, 0.0433410, 1e-9, new(false), new(false), "The model is as good as seasonal: the error of both is 4.3 %, on the last"},
+		{math.NaN(), 0.09, 0.001, nil, nil, "could not be compared"},
 	} {
-		got, err := compareTrained(tt.model, tt.seasonal, 0.2, forecast.GateOptions{})
+		got, err := compareTrained(tt.model, tt.seasonal, 0.2, forecast.Lead{By: tt.seasonal - tt.model, SE: tt.se}, forecast.GateOptions{})
 		if err == nil && strings.Contains(got.says, "naive") {
 			t.Errorf("%v against %v: what is worse than both is named: %s", tt.model, tt.seasonal, got.says)
 		}
 		if err != nil || !cmp.Equal(got.worse, tt.worse) || !cmp.Equal(got.fallsBack, tt.fallsBack) || !strings.Contains(got.says, tt.says) {
 			t.Errorf("%v against %v: %+v, %v", tt.model, tt.seasonal, got, err)
 		}
+		if want := strings.Contains(tt.says, "better than seasonal: 8"); got.better != nil && *got.better != want {
+			t.Errorf("%v against %v ± %v: better is %v", tt.model, tt.seasonal, tt.se, *got.better)
+		}
 	}
 }
 
 // Where the simplest forecaster was the best, that is said too, whatever the model was held against.
 func TestNaiveWasBetter(t *testing.T) {
-	got, err := compareTrained(0.164, 0.177, 0.08, forecast.GateOptions{})
+	got, err := compareTrained(0.164, 0.177, 0.08, forecast.Lead{By: 0.013, SE: 0.001}, forecast.GateOptions{})
 	if err != nil || !strings.Contains(got.says, "better than seasonal: 16.4 % against 17.7 %") || !strings.Contains(got.says, "naive, which expects what came a season before, was better than both here (8.0 %)") {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -255,6 +255,9 @@ func (a *app) topicPast(ctx context.Context, arg string, f historyFlags) (past, 
 
 // topicHistory reads from the brokers at what rate records have arrived in a topic, as far back as reach and as its log goes.
 func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, reach time.Duration) (forecast.Series, error) {
+	if n := reach / step; n > traffic.MaxTimes {
+		return forecast.Series{}, tooManyBins(step, reach)
+	}
 	cl, err := traffic.NewClient(o)
 	if err != nil {
 		return forecast.Series{}, err
@@ -286,6 +289,20 @@ func (a *app) topicHistory(ctx context.Context, o traffic.ClientOptions, step, r
 		return s, fmt.Errorf("topic %q has no arrival history in the last %s: %s", o.Topic, job.FormatDuration(reach), noHistory(ctx, cl, info))
 	}
 	return s, nil
+}
+
+// tooManyBins says that brokers would be asked for more bins than they are, and what helps: a history that is shorter, or bins that are longer.
+func tooManyBins(step, reach time.Duration) error {
+	most := step * (traffic.MaxTimes - 1)
+	if most > time.Hour {
+		most = most.Truncate(time.Hour)
+	}
+	longer := (reach + traffic.MaxTimes - 1) / traffic.MaxTimes
+	if longer = (longer + time.Second - 1).Truncate(time.Second); longer > time.Minute {
+		longer = (longer + time.Minute - 1).Truncate(time.Minute)
+	}
+	return usagef("a history of %s in bins of %s is %d requests to the brokers, more than the %d that are made: give -history %s or less, or -interval %s or more",
+		job.FormatDuration(reach), job.FormatDuration(step), reach/step, traffic.MaxTimes, job.FormatDuration(most), job.FormatDuration(longer))
 }
 
 // noHistory is why a topic may have none, and what helps.

@@ -51,7 +51,8 @@ minutes. Events and holidays of the job file count as they do in kale run: what 
 measured, or those of -holidays, the errors on them alone follow, beside those of seasonal without them.
 
 Each is asked at the same moments, those after which something was measured, on as many threads as there are cores: the figures do not depend on their number. One that
-has an answer at fewer than 90 % of those at which seasonal has one is measured at its own, in a note. Interrupted, it prints what was measured so far, says
+has an answer at fewer than 90 % of those at which seasonal has one is measured at its own, in a note. Model files, which may take long, are asked after the others; one that
+takes longer than a minute for an answer is asked for no other. Interrupted, it prints what was measured so far, says
 that it is not all, and fails. It fails, too, where a model that was named has no answer at any moment.
 
 With -o it writes a page: the errors by horizon, and what came against what each forecaster had said of it one horizon before, with the band of 90 %.
@@ -180,7 +181,7 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 			}
 		}
 	}
-	models, err := openModels(f.models) // before anything is measured that takes long
+	models, err := a.openModels(f.models) // before anything is measured that takes long
 	defer closeModels(models)
 	if err != nil {
 		return err
@@ -369,6 +370,8 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 		fmt.Fprintf(w, "forecast.events of the job: %s\n", e.Events)
 	}
 	switch {
+	case e.Partial && e.Moments == e.Planned:
+		fmt.Fprintf(w, "PARTIAL: it was interrupted before every forecaster was measured\n")
 	case e.Partial:
 		fmt.Fprintf(w, "PARTIAL: it was interrupted when %d of %d moments were measured\n", e.Moments, e.Planned)
 	case e.Moments < e.Planned:

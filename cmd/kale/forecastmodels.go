@@ -15,9 +15,10 @@ type namedModel struct {
 	path string
 }
 
-// openModels opens what it can until the first that it cannot. A file that is named twice is opened once.
-func openModels(paths []string) (models []namedModel, err error) {
+// openModels opens what it can until the first that it cannot. A file that is named twice is opened once. One that is too slow for an answer is asked for no other.
+func (a *app) openModels(paths []string) (models []namedModel, err error) {
 	var seen []string
+	bar := a.progress()
 	for _, path := range paths {
 		abs, err := filepath.Abs(path)
 		if err != nil {
@@ -27,7 +28,7 @@ func openModels(paths []string) (models []namedModel, err error) {
 			continue
 		}
 		seen = append(seen, abs)
-		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{})
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Once: true, Limit: a.answerWithin, Progress: bar.holding(path)})
 		if err != nil {
 			return models, err
 		}

@@ -115,6 +115,8 @@ type recorded struct {
 	why   error          // the first failure
 	notes map[string]int // what forecasts say of themselves, and how many of them do
 	took  time.Duration  // to forecast, of all threads together
+	// cut: it was to be asked, and was not, as that was interrupted before.
+	cut bool
 }
 
 // alone is which members an ensemble's forecast was without, by its note; "": none.
@@ -144,32 +146,36 @@ type asking struct {
 	lean     bool // of the answers the point forecasts count
 }
 
-// record asks every contender, which heeds the job's events as it does in kale run, at every moment, and says at how many all were asked: fewer where it was interrupted.
+// answer is what a contender said at a moment.
+type answer struct {
+	f    forecast.Forecast
+	err  error
+	took time.Duration
+}
+
+// record asks every contender, which heeds the job's events as it does in kale run, at every moment, and says at how many all were asked: fewer where it was interrupted. Model files, which may
+// take long, come last, and are asked after the others: interrupted before one moment of theirs is done they are cut, and what is recorded is of the others.
 func (a *app) record(ctx context.Context, contenders []contender, q asking) (all []*recorded, asked int) {
-	type answer struct {
-		f    forecast.Forecast
-		err  error
-		took time.Duration
+	answers := make([][]answer, len(q.origins)) // at each moment of the first contenders, as many as were asked there
+	quick := slices.IndexFunc(contenders, func(c contender) bool { return c.file != "" })
+	if quick < 0 {
+		quick = len(contenders)
 	}
-	answers := make([][]answer, len(q.origins)) // nil: not asked
-	asked = a.sweep(ctx, "measuring "+job.Count(len(contenders), "forecaster")+", moments", len(q.origins), q.threads, func(i, thread int) {
-		past := q.series.Until(q.series.At(q.origins[i]))
-		row := make([]answer, len(contenders))
-		for k, c := range contenders {
-			began := time.Now()
-			f, err := c.heeded(q.calendar).With(c.of[thread%len(c.of)]).Forecast(past, min(q.steps, c.reach))
-			f.Scenarios = nil // only memory here
-			if q.lean {
-				f = forecast.Forecast{At: f.At, Step: f.Step, Mean: f.Mean, Lower: f.Mean, Upper: f.Mean, Source: f.Source}
-			}
-			row[k] = answer{f, err, time.Since(began)}
+	known := quick
+	asked = a.ask(ctx, "measuring "+job.Count(quick, "forecaster"), contenders[:quick], q, answers)
+	if files := contenders[quick:]; len(files) > 0 && ctx.Err() == nil {
+		what := "measuring " + files[0].file
+		if len(files) > 1 {
+			what = "measuring " + job.Count(len(files), "model file")
 		}
-		answers[i] = row
-	})
+		if n := a.ask(ctx, what, files, q, answers); n > 0 {
+			asked, known = n, len(contenders)
+		}
+	}
 	for k, c := range contenders {
-		r := &recorded{contender: c, made: map[int]forecast.Forecast{}, notes: map[string]int{}}
+		r := &recorded{contender: c, made: map[int]forecast.Forecast{}, notes: map[string]int{}, cut: k >= known}
 		for i, row := range answers {
-			if row == nil {
+			if len(row) < known || r.cut {
 				continue
 			}
 			r.asks++
@@ -186,6 +192,35 @@ func (a *app) record(ctx context.Context, contenders []contender, q asking) (all
 		all = append(all, r)
 	}
 	return all, asked
+}
+
+// ask adds to the answers those of contenders, and says at how many moments they gave them. A model that is asked something when ctx ends is closed, which ends it.
+func (a *app) ask(ctx context.Context, what string, contenders []contender, q asking, answers [][]answer) int {
+	for _, c := range contenders {
+		if m, ok := c.of[0].(*forecast.ONNXModel); ok {
+			defer context.AfterFunc(ctx, func() { _ = m.Close() })() // who has opened it closes it too, and so waits for that
+		}
+	}
+	var asked atomic.Int64
+	a.sweep(ctx, what+", moments", len(q.origins), q.threads, func(i, thread int) {
+		past := q.series.Until(q.series.At(q.origins[i]))
+		row := make([]answer, len(contenders))
+		for k, c := range contenders {
+			began := time.Now()
+			f, err := c.heeded(q.calendar).With(c.of[thread%len(c.of)]).Forecast(past, min(q.steps, c.reach))
+			if errors.Is(err, forecast.ErrClosed) {
+				return // it was interrupted
+			}
+			f.Scenarios = nil // only memory here
+			if q.lean {
+				f = forecast.Forecast{At: f.At, Step: f.Step, Mean: f.Mean, Lower: f.Mean, Upper: f.Mean, Source: f.Source}
+			}
+			row[k] = answer{f, err, time.Since(began)}
+		}
+		answers[i] = append(answers[i], row...)
+		asked.Add(1)
+	})
+	return int(asked.Load())
 }
 
 // evalAll adds the rows of all contenders that have an answer at nearly all moments, measured at those at which every one of these has one; of the others a note says how
@@ -208,7 +243,13 @@ func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first
 		return fmt.Errorf("forecast eval: none of the bins that would be forecast, from %s on, was measured: take a history that has its last 30 %%, as with -history", p.series.At(first).UTC().Format(time.RFC3339))
 	}
 	asked, n := a.record(ctx, contenders, q)
-	e.Planned, e.Partial = len(q.origins), n < len(q.origins)
+	var cut []string
+	for _, r := range asked {
+		if r.cut {
+			cut = append(cut, r.file)
+		}
+	}
+	e.Planned, e.Partial = len(q.origins), n < len(q.origins) || len(cut) > 0
 	if n == 0 {
 		return errors.New("forecast eval: interrupted before anything was measured")
 	}
@@ -233,6 +274,8 @@ func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first
 		}
 	}
 	switch {
+	case len(cut) > 0:
+		return fmt.Errorf("forecast eval: interrupted: what is printed is of %d of %d moments, and without %s", n, len(q.origins), strings.Join(cut, ", "))
 	case e.Partial:
 		return fmt.Errorf("forecast eval: interrupted: what is printed is of %d of %d moments", n, len(q.origins))
 	case len(silent) > 0:
@@ -254,6 +297,9 @@ func (e *evaluation) together(asked []*recorded) (all []*recorded, err error) {
 	usual := asked[slices.IndexFunc(asked, func(r *recorded) bool { return r.name == "seasonal" })]
 	for _, r := range asked {
 		switch {
+		case r.cut:
+			e.note(r.name, "left out: it was interrupted before %s had answered", r.file)
+			continue
 		case len(r.made) == 0 && r == usual:
 			return nil, r.why
 		case len(r.made) == 0:

@@ -51,7 +51,8 @@ epoch it is kept in MODEL.onnx.part, from which -resume goes on when it was ende
 
 A job file is checked as a whole, as kale run checks it: one whose autoscale.tau is longer than its forecast.horizon, for instance, is refused here too. -trace needs none.
 
-A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better by more than chance. As it does, -against
+A scheduler does this by itself where the job file says how often (forecast.retrain), and takes the new model where it is better by more than chance. That is measured on the last fifth
+of the history (of fedformer the last tenth) with what was learnt from the part before: just after traffic has changed for good a new model cannot win until the change is older than that. As it does, -against
 measures another model, such as the one in use, beside the new one: on what neither has seen.`,
 		Example: "  kale forecast train ctr.hcl -o ctr.onnx\n  kale forecast train -trace rates.csv.gz -interval 5m -horizon 1h -o rates.onnx\n  kale forecast train -trace rates.csv.gz -interval 15m -model fedformer -o rates.onnx",
 		Args:    upTo(1), ValidArgsFunction: a.completeJobs,
@@ -169,11 +170,13 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	var against forecast.Forecaster
 	switch path := f.rival(); {
 	case path != "":
-		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1})
+		bar := a.progress()
+		defer bar.done()
+		m, err := forecast.OpenONNX(path, forecast.ONNXOptions{Threads: 1, Once: true, Limit: a.answerWithin, Progress: bar.holding(path)})
 		if err != nil {
 			return fmt.Errorf("-against: %w", err)
 		}
-		defer func() { _ = m.Close() }() // it was only read
+		defer m.CloseOn(ctx)()
 		against = m
 	case f.against != "":
 		if f.resume {
@@ -214,9 +217,12 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if f.against != "" {
 		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against).led(r.OverAgainst))
 	}
-	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, r.Naive.WAPE, p.gate())
+	v, err := compareTrained(r.Model.WAPE, r.Seasonal.WAPE, r.Naive.WAPE, r.OverSeasonal, p.gate())
 	if err != nil {
 		return err
+	}
+	if r.NoAnswer != nil {
+		a.advise("%s has no answer at %d of the %d moments at which it was to be measured: %v\n", filepath.Base(f.against), r.Unanswered, r.Holdout, r.NoAnswer)
 	}
 	note := unseenSeason(f.model, p, r.Info)
 	if note != "" {
@@ -224,15 +230,15 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	}
 	if a.asJSON {
 		said := map[string]any{
-			"worse_than_seasonal": v.worse, "gate_falls_back": v.fallsBack,
+			"better_than_seasonal": v.better, "worse_than_seasonal": v.worse, "gate_falls_back": v.fallsBack,
 			"model": f.out, "id": r.Info.ID, "step_s": r.Info.Step.Seconds(), "horizon": r.Info.Horizon, "input": r.Info.Input,
 			"trained_until": r.Info.TrainedUntil.Format(time.RFC3339), "holdout_from": r.From.Format(time.RFC3339), "errors": rows,
 		}
 		if note != "" {
 			said["note"] = note
 		}
-		if r.AgainstFailed != nil {
-			said["against_failed"] = r.AgainstFailed.Error()
+		if err := r.Silent(); err != nil {
+			said["against_failed"] = err.Error()
 		}
 		if f.model == forecast.FEDformer {
 			said["epochs"], said["best_epoch"] = trainedEpochs(r.Epochs), r.Best
@@ -245,9 +251,6 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		return err
 	}
 	width, _ := terminal(a.out)
-	if r.AgainstFailed != nil {
-		fmt.Fprintf(a.out, "\n%s", folded(fmt.Sprintf("%s gave no forecast: %v\n", f.against, r.AgainstFailed), width))
-	}
 	fmt.Fprintf(a.out, "\n%s", folded(v.says+"\n", width))
 	use := "to use it"
 	if v.worse != nil && *v.worse {
@@ -331,13 +334,14 @@ func unseenSeason(kind string, p past, info forecast.ModelInfo) string {
 
 // comparison is a trained model beside the seasonal forecaster, both on bins that neither had seen. nil: it is not known.
 type comparison struct {
+	better    *bool // by more than chance
 	worse     *bool // by any amount
 	fallsBack *bool // by so much that the gate would not use it
 	says      string
 }
 
-// compareTrained holds the errors of a trained model and of the seasonal forecaster against each other as a job's gate does.
-func compareTrained(model, seasonal, naive float64, o forecast.GateOptions) (comparison, error) {
+// compareTrained holds the errors of a trained model and of the seasonal forecaster against each other as a job's gate does, and calls better only what a training by the scheduler would take for it.
+func compareTrained(model, seasonal, naive float64, lead forecast.Lead, o forecast.GateOptions) (comparison, error) {
 	if math.IsNaN(model+seasonal) || math.IsInf(model+seasonal, 0) {
 		return comparison{says: "The model could not be compared with seasonal: too little is known of the last part of the history."}, nil
 	}
@@ -345,22 +349,31 @@ func compareTrained(model, seasonal, naive float64, o forecast.GateOptions) (com
 	if err != nil {
 		return comparison{}, err
 	}
-	worse := model > seasonal
-	v := comparison{worse: &worse, fallsBack: &fallsBack}
+	worse, better := model > seasonal, model < seasonal && lead.Sure()
+	v := comparison{better: &better, worse: &worse, fallsBack: &fallsBack}
+	equal := func(digits int) bool {
+		return strconv.FormatFloat(100*model, 'f', digits, 64) == strconv.FormatFloat(100*seasonal, 'f', digits, 64)
+	}
 	digits := 1
-	for digits < 4 && strconv.FormatFloat(100*model, 'f', digits, 64) == strconv.FormatFloat(100*seasonal, 'f', digits, 64) {
+	for digits < 4 && equal(digits) {
 		digits++ // as many as tell them apart
 	}
-	errs := fmt.Sprintf("%.*f %% against %.*f %%, on the last part of the history, which neither had seen", digits, 100*model, digits, 100*seasonal)
+	const unseen, used = ", on the last part of the history, which neither had seen", " kale run uses the model while live traffic shows the same."
+	errs := fmt.Sprintf("%.*f %% against %.*f %%", digits, 100*model, digits, 100*seasonal) + unseen
 	switch {
+	case equal(4):
+		better, worse = false, false
+		v.says = fmt.Sprintf("The model is as good as seasonal: the error of both is %.1f %%", 100*model) + unseen + "." + used
 	case fallsBack:
 		v.says = "The model is worse than seasonal: " + errs + ". As soon as live traffic shows the same, kale run forecasts with seasonal instead. Keep model = \"seasonal\" and train again on a longer history."
 	case worse:
 		v.says = "The model is no better than seasonal: " + errs + ". That is within forecast.gate_tolerance, so kale run would use it."
-	case model == seasonal:
-		v.says = "The model and seasonal are equal: " + errs + ". kale run uses the model while live traffic shows the same."
+	case better:
+		v.says = "The model is better than seasonal: " + errs + "." + used
+	case math.IsNaN(lead.SE):
+		v.says = "The model's error is less than that of seasonal: " + errs + ". These are too few forecasts to tell that from chance." + used
 	default:
-		v.says = "The model is better than seasonal: " + errs + ". kale run uses it while live traffic shows the same."
+		v.says = fmt.Sprintf("The model is as good as seasonal, as far as can be told: %s. That may be chance, which a lead of more than %.2g points over these forecasts would not be.", errs, 100*lead.Margin()) + used
 	}
 	if naive < model && naive < seasonal {
 		v.says += fmt.Sprintf(" naive, which expects what came a season before, was better than both here (%.1f %%): where it stays so, a longer history may tell the model more.", 100*naive)

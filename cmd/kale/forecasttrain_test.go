@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -119,8 +120,8 @@ func TestTrainRefusesAndCompares(t *testing.T) {
 		t.Errorf("-horizon 0s: exit code %d, %s", r.code, r.err)
 	}
 	for _, e := range []float64{0, 0.25} {
-		v, err := compareTrained(e, e, 1, forecast.GateOptions{})
-		if err != nil || !strings.HasPrefix(v.says, "The model and seasonal are equal: ") || *v.worse {
+		v, err := compareTrained(e, e, 1, forecast.Lead{SE: math.NaN()}, forecast.GateOptions{})
+		if err != nil || !strings.HasPrefix(v.says, "The model is as good as seasonal: the error of both is ") || *v.worse {
 			t.Errorf("both at %v: %v, %+v", e, err, v)
 		}
 	}
@@ -139,6 +140,24 @@ func TestTrainTellsTheWholeBlock(t *testing.T) {
 		want := map[string]string{"history ": `"97h" # or more`, "season ": `["24h"]`, "timezone ": `"America/New_York"`, "holidays ": `["us", "12-24"]`, "holidays_except ": `["Columbus Day"]`}[line]
 		if !regexp.MustCompile(`(?m)^    ` + line + ` *= ` + regexp.QuoteMeta(want) + `$`).MatchString(told) {
 			t.Errorf("it does not say that %sis %s:\n%s", line, want, told)
+		}
+	}
+}
+
+// A history of more bins than brokers are asked for is refused before they are asked, with what helps: the default of -history, which nobody gave, is long for bins of a second.
+func TestTrainRefusesTooManyBins(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	train := func(more ...string) result {
+		return s.run(append([]string{"forecast", "train", "-trace", "kafka://127.0.0.1:1/clicks", "-season", "2m", "-o", filepath.Join(t.TempDir(), "m.onnx")}, more...)...)
+	}
+	const want = "a history of 28d in bins of 1s is 2419200 requests to the brokers, more than the 200000 that are made: give -history 55h or less, or -interval 13s or more"
+	if r := train("-interval", "1s"); r.code != exitUsage || !strings.Contains(strings.Join(strings.Fields(r.err), " "), want) {
+		t.Errorf("exit code %d, %s\nwant %s", r.code, r.err, want)
+	}
+	for _, given := range [][]string{{"-interval", "1s", "-history", "55h"}, {"-interval", "13s"}} { // what it says
+		if r := train(given...); strings.Contains(r.err, "requests to the brokers") || strings.Contains(r.err, "more than 200000") {
+			t.Errorf("%v: %s", given, r.err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -52,6 +53,8 @@ type progress struct {
 	what  string
 	began time.Time
 	steps int
+	of    int
+	mu    sync.Mutex // of holding, which alone is called by several goroutines
 }
 
 // progressEvery is the pause between two lines of progress where they cannot be written over.
@@ -98,7 +101,7 @@ func (p *progress) step(what string, done, total int) {
 	if what != p.what || done < p.steps {
 		p.what, p.began = what, now
 	}
-	p.steps = done
+	p.steps, p.of = done, total
 	p.show("%s: %d of %d%s", what, done, total, left(now.Sub(p.began), done, total))
 	if done >= total {
 		p.done()
@@ -111,6 +114,23 @@ func left(took time.Duration, done, total int) string {
 		return ""
 	}
 	return fmt.Sprintf(", about %s left", job.FormatDuration((took * time.Duration(total-done) / time.Duration(done)).Round(time.Second)))
+}
+
+// holding tells how far the model of a file is that is held to the past, which takes long for its first answer. Several may be at it at once.
+func (p *progress) holding(path string) func(done, total int) {
+	return func(done, total int) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.step("holding "+path+" to the past, moments", done, total)
+	}
+}
+
+// reached says how far what is counted had come, for work that ended before its end; "" where nothing was counted yet.
+func (p *progress) reached() string {
+	if p.what == "" {
+		return ""
+	}
+	return fmt.Sprintf("; it was at %s, %d of %d", p.what, p.steps, p.of)
 }
 
 // done takes the line away, before other output.

@@ -188,6 +188,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	course, err := replay.NewCourse(tr, replay.CourseOptions{Days: f.days, Interval: j.Forecast.Interval, Past: replay.PastNeeded(j), ScaleTo: replay.RateOf(j, scale)})
 	if err != nil {
+		a.adviseAll(tr.Notes) // which else stand below the figures
 		return err
 	}
 	if n := course.Forecasts(f.forecastEvery); n > manyForecasts && f.forecaster != replay.PerfectForecast && replay.ForecastsNeeded(o.Policies) {
@@ -203,11 +204,11 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	cmp, err := replay.New(ctx, j, course, o)
 	if err != nil {
-		return err
+		return unfinished(ctx, bar, err)
 	}
 	r, err := cmp.Run(ctx, f.sweep)
 	if err != nil {
-		return err
+		return unfinished(ctx, bar, err)
 	}
 	bar.done()
 	if err := writePage(f.out, func(w io.Writer, version string) error { return replay.WriteHTML(w, r, version) }); err != nil {
@@ -217,6 +218,14 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 		return replay.WriteJSON(a.out, r)
 	}
 	return replay.WriteText(a.out, r)
+}
+
+// unfinished is err or, of a replay that was interrupted, how far it was: it has no figures before its end.
+func unfinished(ctx context.Context, bar *progress, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fmt.Errorf("replay: interrupted, so that there are no figures%s", bar.reached())
 }
 
 // checkPage refuses a file for the page before anything is computed, where what is read would be written over.

@@ -1,15 +1,21 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/replay"
@@ -243,10 +249,10 @@ func TestReplayFleet(t *testing.T) {
 	s := newShell(t).asShipped()
 	args := []string{"replay", "-synthetic", "week", "-jobs", "4", "-gpus", "30", "-priority", "1", "-forecast-noise", "0.05", "-policies", "follow,kale"}
 	page := filepath.Join(t.TempDir(), "fleet.html")
-	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow", "-o", page)...).out
+	text := s.must(append(args[:3:3], "-jobs", "2", "-gpus", "15", "-priority", "1", "-policies", "follow", "-price", "2.5", "-o", page)...).out
 	for _, line := range strings.Split(text, "\n") { // what the text says the page says too
 		cells := strings.Fields(line)
-		if n := len(cells); n > 0 && strings.HasPrefix(line, "  follow") && !strings.Contains(read(t, page), `<td class="n">`+strings.Join(cells[n-9:], `</td><td class="n">`)+"</td>") {
+		if n := len(cells); n > 0 && strings.HasPrefix(line, "  follow") && !strings.Contains(read(t, page), `<td class="n">`+strings.Join(cells[n-10:], `</td><td class="n">`)+"</td>") {
 			t.Errorf("the page has no row %q", line)
 		}
 	}
@@ -255,9 +261,17 @@ func TestReplayFleet(t *testing.T) {
 			t.Errorf("the text lacks %q:\n%s", want, text)
 		}
 	}
+	if !regexp.MustCompile(`GPU-h +money +cost +rescales`).MatchString(text) || !strings.Contains(text, "Money: what the GPU-hours cost at 2.5 each, a day.") {
+		t.Errorf("it does not say what the GPUs cost:\n%s", text)
+	}
 	var got replay.FleetReport
-	if err := json.Unmarshal([]byte(s.must(append(args, "-json")...).out), &got); err != nil {
+	if err := json.Unmarshal([]byte(s.must(append(args, "-price", "2", "-json")...).out), &got); err != nil {
 		t.Fatal(err)
+	}
+	for _, r := range got.Rows {
+		if math.Abs(r.Money-2*r.GPUHours) > 1e-9*r.Money || r.Money == 0 {
+			t.Errorf("%v GPU-hours at 2 each cost %v", r.GPUHours, r.Money)
+		}
 	}
 	if len(got.Rows) != 4 || got.Seeds != 1 || got.GPUs != 30 {
 		t.Fatalf("%+v", got)
@@ -320,6 +334,15 @@ func TestReplayFleetOfAShortTrace(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.must(append(args, "-json")...).out), &got); err != nil || got.SpanHours < 0.16 || got.SpanHours > 0.17 || got.PeakGPUs < 4 {
 		t.Errorf("%v, %+v", err, got)
 	}
+}
+
+// Every flag that a fleet does not go by has a reason, and none that it goes by.
+func TestFleetlessFlags(t *testing.T) {
+	replayCommand(newApp(nil, io.Discard, io.Discard)).Flags().VisitAll(func(f *pflag.Flag) {
+		if goes := slices.Contains(fleetFlags, f.Name); goes == (fleetless[f.Name] != "") {
+			t.Errorf("-%s: a fleet goes by it: %v, and the reason is %q", f.Name, goes, fleetless[f.Name])
+		}
+	})
 }
 
 // What -json prints has keys of one kind.
@@ -407,7 +430,8 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-jobs", "100000"}, exitFailed, "a fleet of 100,000 jobs: want 1 to 10,000, which take some 4 GB of memory"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that the least is 8 GPUs"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
-		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep says nothing of a fleet"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep does not go with -jobs: a fleet is replayed with each policy in one setting, the job's or its defaults; name several with -policies. Leave -sweep or -jobs out"},
+		{[]string{"-synthetic", "week", "-jobs", "4", "-scale", "8"}, exitUsage, "-scale does not go with -jobs: the peak of each of a fleet's jobs is drawn, what 2 to 16 workers train, however high the trace's is; -gpus makes the pool tighter"},
 		{[]string{"-synthetic", "week", "-jobs", "5000", "-days", "3"}, exitFailed, "5,000 jobs for 3 days: want 2 days at most"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-rescale", "5m..8m"}, exitUsage, "a fleet is rescaled live"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-policies", "hpo"}, exitUsage, `Did you mean "hpa"?`},
@@ -495,5 +519,51 @@ func TestNoHistoryOfLogAppendTime(t *testing.T) {
 	}
 	if r := s.run("replay", "-trace", "kafka://"+at+"/empty"); r.code != exitFailed || !strings.Contains(r.err, `topic "empty" has no arrival history in the last 28d: `+asked) {
 		t.Errorf("of an empty topic: %+v", r)
+	}
+}
+
+// fleeting is a context that ends when it has been asked so often whether it has.
+type fleeting struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (f *fleeting) Err() error {
+	if f.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Whoever interrupts a replay is told how far it was; of a fleet, the rows that were whole by then are printed.
+func TestReplayInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newShell(t)
+	interrupted := func(after int64, args ...string) result {
+		ctx := &fleeting{Context: t.Context()}
+		ctx.left.Store(after)
+		var out, errs buffer
+		code := s.app(&out, &errs).run(ctx, append([]string{"replay", "-synthetic", "week"}, args...))
+		return result{code, out.String(), errs.String()}
+	}
+	fleet := []string{"-jobs", "2", "-policies", "follow,static"} // a round a minute
+	r := interrupted(700, fleet...)
+	if want := "kale: replay: interrupted, so that there are no figures; it was at fleet 1 of 4 (follow, one pool), "; r.code != exitFailed || r.out != "" || !strings.Contains(r.err, want) || !strings.Contains(r.err, " of 1440\n") {
+		t.Errorf("in the first fleet: code %d, %q, %s", r.code, r.out, r.err)
+	}
+	r = interrupted(2000, append(fleet, "-json")...)
+	var got replay.FleetReport
+	if err := json.Unmarshal([]byte(r.out), &got); err != nil || !got.Partial || len(got.Rows) != 1 || got.Planned != 4 || got.Rows[0].GPUHours == 0 {
+		t.Errorf("in the second fleet: %v, %+v", err, got)
+	}
+	if want := "kale: replay: interrupted: what is printed is 1 of 4 rows; it was at fleet 2 of 4 (follow, parts), "; r.code != exitFailed || !strings.Contains(r.err, want) {
+		t.Errorf("in the second fleet: code %d, %s", r.code, r.err)
+	}
+	if r = interrupted(2000, fleet...); r.code != exitFailed || !strings.Contains(r.out, "PARTIAL: it was interrupted when 1 of 4 rows were whole") || !strings.Contains(r.out, "follow, one pool") {
+		t.Errorf("in the second fleet: code %d, %s", r.code, r.out)
+	}
+	r = interrupted(8, "-policies", "static", "-days", "1", "-seeds", "20")
+	if want := "kale: replay: interrupted, so that there are no figures; it was at replaying, "; r.code != exitFailed || r.out != "" || !strings.Contains(r.err, want) || !strings.Contains(r.err, " of 20\n") {
+		t.Errorf("one job: code %d, %q, %s", r.code, r.out, r.err)
 	}
 }

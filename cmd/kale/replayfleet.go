@@ -1,7 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,7 +17,18 @@ import (
 
 // fleetFlags are the flags of replay by which a fleet goes.
 var fleetFlags = []string{"trace", "counter", "synthetic", "job", "var", "var-file", "policies", "days", "jobs", "gpus", "priority", "seeds", "forecaster", "forecast-noise",
-	"lag-weight", "violation-weight", "rescale", "json", "out", "state-dir"}
+	"lag-weight", "violation-weight", "price", "rescale", "json", "out", "state-dir"}
+
+// fleetless says of the other flags why a fleet does not go by them, and what to do instead, where there is something.
+var fleetless = map[string]string{
+	"scale":           fmt.Sprintf("the peak of each of a fleet's jobs is drawn, what %d to %d workers train, however high the trace's is; -gpus makes the pool tighter or wider", replay.LeastPeak, replay.MostPeak),
+	"sweep":           "a fleet is replayed with each policy in one setting, the job's or its defaults; name several with -policies",
+	"forecast-every":  "the forecasts of a fleet are made in every minute, which takes no time: they know the future",
+	"forecast-bias":   "the forecasts of a fleet know the future; -forecast-noise gives them an error",
+	"losses":          "no workers of a fleet are lost",
+	"oracle-lag":      "there is no oracle of a fleet",
+	"oracle-downtime": "there is no oracle of a fleet",
+}
 
 // gpusOfEach is how many GPUs a fleet has for each job where nobody says it.
 const gpusOfEach = 8
@@ -29,7 +43,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	})
 	switch {
 	case other != "":
-		return usagef("-%s says nothing of a fleet, which is replayed with forecasts that know the future but for -forecast-noise: leave -%s or -jobs out", other, other)
+		return usagef("-%s does not go with -jobs: %s. Leave -%s or -jobs out", other, fleetless[other], other)
 	case f.forecaster != "" && f.forecaster != replay.PerfectForecast:
 		return usagef("-forecaster %s: the forecasts of a fleet know the future but for -forecast-noise; leave -forecaster or -jobs out", f.forecaster)
 	case f.rescale != "" && f.rescale != "live":
@@ -69,7 +83,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	bar := a.progress()
 	defer bar.done()
 	o := replay.FleetOptions{Jobs: f.jobs, Days: days, GPUs: f.gpus, Priority: f.priority, ForecastNoise: f.noise, Seed: 1,
-		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Progress: bar.step}
+		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Price: f.price, Progress: bar.step}
 	if !cmd.Flags().Changed("gpus") {
 		o.GPUs = gpusOfEach * o.Jobs
 	}
@@ -77,13 +91,25 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 		o.Priority = o.Jobs / 10
 	}
 	r, err := replay.CompareFleets(cmd.Context(), j, tr, o, policies, seeds)
-	if err != nil {
-		return err
-	}
 	bar.done()
+	if err != nil {
+		return a.fleetSoFar(cmd.Context(), r, bar, err)
+	}
 	if err := writePage(f.out, r.WriteHTML); err != nil {
 		return err
 	}
+	return a.printFleet(r)
+}
+
+// fleetSoFar prints the rows that there are of a comparison which failed with err; one that was interrupted may have some.
+func (a *app) fleetSoFar(ctx context.Context, r *replay.FleetReport, bar *progress, err error) error {
+	if r == nil || len(r.Rows) == 0 {
+		return unfinished(ctx, bar, err)
+	}
+	return errors.Join(a.printFleet(r), fmt.Errorf("replay: interrupted: what is printed is %d of %d rows%s", len(r.Rows), r.Planned, bar.reached()))
+}
+
+func (a *app) printFleet(r *replay.FleetReport) error {
 	if a.asJSON {
 		e := json.NewEncoder(a.out)
 		e.SetIndent("", "  ")

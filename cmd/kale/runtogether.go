@@ -76,9 +76,9 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 // in one file do not keep the others from being looked at.
 func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolFile string, begin func(*loaded) error, judge func(*loaded, hcl.Diagnostics) error) (jobs []*loaded, pool *core.Pool, err error) {
 	files := map[string]string{}
-	var all []*job.Job
+	var all, sound []*job.Job
+	var doubtful []string // the names of those with mistakes, as far as they are known
 	var found []hcl.Diagnostics
-	mistaken := false
 	for _, arg := range args {
 		how, err := a.invocation(arg, f)
 		if err != nil {
@@ -88,7 +88,6 @@ func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolF
 		if err != nil {
 			return nil, nil, err
 		}
-		mistaken = mistaken || diags.HasErrors()
 		jobs, found = append(jobs, l), append(found, diags)
 		if l.Job == nil || !l.draft.Known("name") {
 			continue
@@ -97,13 +96,23 @@ func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolF
 			return nil, nil, fmt.Errorf("%s and %s are both of job %q: a job has one scheduler; name it once, or give one of them another name", first, arg, l.Name)
 		}
 		files[l.Name], all = arg, append(all, l.Job)
+		if diags.HasErrors() {
+			doubtful = append(doubtful, l.Name)
+		} else {
+			sound = append(sound, l.Job)
+		}
 		if err := begin(l); err != nil {
 			return nil, nil, err
 		}
 	}
 	if poolFile != "" {
-		rules, sources, diags := job.LoadPool(poolFile)
-		if rules != nil && !mistaken {
+		rules, sources, diags := job.DraftPool(poolFile)
+		switch {
+		case rules == nil:
+		case diags.HasErrors() || len(sound) < len(args):
+			diags = append(diags, rules.CheckSome(sound, doubtful, len(all) == len(args))...)
+			job.InFileOrder(diags)
+		default:
 			pool = core.NewPool(rules)
 			unknown, err := a.sizePool(ctx, rules, jobs)
 			if err != nil {

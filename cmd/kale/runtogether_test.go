@@ -51,12 +51,19 @@ func twoFiles(t *testing.T, pool string) (a, b, file string) {
 func TestRunTogetherRefuses(t *testing.T) {
 	a, b, pool := twoFiles(t, "pool \"main\" {\n  gpus = 4\n  job \"c\" {\n  }\n}\n")
 	typed := writeIn(t, filepath.Dir(a), "typed.hcl", "pool \"main\" {\n  type \"a100\" {\n    gpus = 2\n  }\n  type \"l4\" {\n    gpus = 2\n  }\n  job \"a\" {\n    type = \"a10\"\n  }\n  job \"b\" {\n  }\n}\n")
+	draft := writeIn(t, filepath.Dir(a), "draft.hcl", "pool \"main\" {\n  gpu = 4\n  job \"a\" {\n    guarantee = 9\n  }\n}\n")
+	large := writeIn(t, filepath.Dir(a), "large.hcl", "pool \"main\" {\n  gpus = 4\n  job \"a\" {\n    guarantee = 9\n  }\n}\n")
+	wrong := writeIn(t, filepath.Dir(a), "wrong.hcl", strings.Replace(read(t, b), "max = 4", "max = 0", 1))
 	s := newShell(t)
 	for _, c := range []struct {
 		args []string
 		code int
 		says string
 	}{
+		{[]string{"run", a, b, "-pool", draft}, exitFailed, `draft.hcl:2:3: error: Unknown attribute "gpu"`},
+		{[]string{"run", a, b, "-pool", draft}, exitFailed, "draft.hcl:4:17: error: The guarantee is above workers.max"}, // in the same run
+		{[]string{"plan", a, wrong, "-pool", large}, exitFailed, "large.hcl:4:17: error: The guarantee is above workers.max"},
+		{[]string{"plan", a, wrong, "-pool", large}, exitFailed, "wrong.hcl:11:11: error: Number out of range"},
 		{[]string{"run", a, b, "-pool", typed}, exitFailed, `typed.hcl:9:12: error: The pool has no type "a10"`},
 		{[]string{"plan", a, b, "-pool", typed}, exitFailed, `typed.hcl:11:3: error: Job "b" has no type of GPU`},
 		{[]string{"run", a, b, "-live"}, exitUsage, "kale status -watch JOB"},

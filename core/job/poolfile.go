@@ -27,6 +27,8 @@ type Pool struct {
 	Jobs []PoolJob
 
 	ranges map[string]hcl.Range
+	draft  bool            // there are mistakes in its file
+	bad    map[string]bool // paths that cannot be relied on
 }
 
 // PoolType is GPUs of one type; 0: as many as the backends of its jobs say: Unsized.
@@ -52,6 +54,18 @@ type PoolJob struct {
 
 // LoadPool reads the pool file at path. On an error the pool is nil. Every diagnostic has a range in one of the returned files.
 func LoadPool(path string) (*Pool, Files, hcl.Diagnostics) {
+	return sound(DraftPool(path))
+}
+
+func sound(p *Pool, files Files, diags hcl.Diagnostics) (*Pool, Files, hcl.Diagnostics) {
+	if diags.HasErrors() {
+		return nil, files, diags
+	}
+	return p, files, diags
+}
+
+// DraftPool is [LoadPool] that gives of a pool file with mistakes what could be read of it, to be held against its jobs and for nothing else; nil: nothing could.
+func DraftPool(path string) (*Pool, Files, hcl.Diagnostics) {
 	src, err := readRegular(path, mostSource)
 	if err != nil {
 		d := unreadable("pool file", path, err)
@@ -60,11 +74,15 @@ func LoadPool(path string) (*Pool, Files, hcl.Diagnostics) {
 		}
 		return nil, Files{}, hcl.Diagnostics{d}
 	}
-	return ParsePool(src, path)
+	return draftPool(src, path)
 }
 
 // ParsePool is LoadPool for a source in memory. filename stands in diagnostics.
 func ParsePool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
+	return sound(draftPool(src, filename))
+}
+
+func draftPool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
 	files := Files{}
 	body, diags := parseBody(src, filename, files)
 	if diags.HasErrors() {
@@ -79,10 +97,11 @@ func ParsePool(src []byte, filename string) (*Pool, Files, hcl.Diagnostics) {
 		job: &Job{File: filename, Dir: dir, ranges: map[string]hcl.Range{"": top}}, src: src,
 		scope: &scope{functions: functions(dir, os.LookupEnv)}, bad: map[string]bool{}, spans: map[string]hcl.Range{}, root: poolBlock(&Pool{}),
 	}
-	p := &Pool{ranges: d.job.ranges}
-	d.poolFile(p, body)
-	if d.diags.HasErrors() {
-		return nil, files, d.sorted()
+	p := &Pool{ranges: d.job.ranges, bad: d.bad}
+	if !d.poolFile(p, body) {
+		p = nil
+	} else {
+		p.draft = d.diags.HasErrors()
 	}
 	return p, files, d.sorted()
 }
@@ -139,8 +158,8 @@ func poolJobBlock(j *PoolJob) *block {
 	}
 }
 
-// poolFile decodes the top of a pool file: the one pool.
-func (d *decoder) poolFile(p *Pool, body *hclsyntax.Body) {
+// poolFile decodes the top of a pool file: the one pool. It reports whether there is one.
+func (d *decoder) poolFile(p *Pool, body *hclsyntax.Body) bool {
 	for _, a := range inOrder(body.Attributes) {
 		detail := "A pool file holds one pool block."
 		if home := d.root.homeOf(a.Name); home != "" {
@@ -168,23 +187,36 @@ func (d *decoder) poolFile(p *Pool, body *hclsyntax.Body) {
 		if !d.diags.HasErrors() {
 			d.fail(d.job.ranges[""], "No pool in this file", `Write pool "NAME" { gpus = … }.`)
 		}
-		return
+		return false
 	}
 	for _, b := range pools[1:] {
 		d.fail(b.DefRange(), "Second pool in this file", "A file holds one pool; the first is on line %d.", pools[0].DefRange().Start.Line)
+		d.aside(func(other *decoder) { other.pool(&Pool{}, b) })
 	}
 	d.pool(p, pools[0])
+	return true
 }
 
 func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 	d.job.ranges[""] = b.DefRange()
 	var types []hcl.Range // that the file has, right or wrong
 	own := *b.Body
+	var parts []*hclsyntax.Block // of a misspelt kind, too: what is wrong inside is told in the same run
 	own.Blocks = slices.DeleteFunc(slices.Clone(own.Blocks), func(c *hclsyntax.Block) bool {
-		if c.Type == "type" {
+		kind := c.Type
+		if kind != "job" && kind != "type" {
+			if kind = Nearest(kind, []string{"job", "type"}); kind == "" {
+				return false
+			}
+			d.fail(c.TypeRange, fmt.Sprintf("Unknown block %q", c.Type), "Did you mean %q?", kind)
+			c = new(*c)
+			c.Type = kind
+		}
+		if kind == "type" {
 			types = append(types, c.DefRange())
 		}
-		return c.Type == "job" || c.Type == "type"
+		parts = append(parts, c)
+		return true
 	})
 	spec := poolBlock(p)
 	if len(types) > 0 { // where gpus belong is each type
@@ -198,12 +230,13 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 	}
 	d.block(spec, &own, label, "")
 	if p.Patience > 0 && p.Patience < leastPatience {
+		d.bad["patience"] = true
 		d.fail(rangeOf(d.job.ranges, "patience"), "Patience too short", "Use %s or more, and no less than each job's autoscale.tick, or \"0s\" for no turns.", FormatDuration(leastPatience))
 	}
 	if gpus, both := own.Attributes["gpus"]; both && len(types) > 0 {
 		d.fail(gpus.NameRange, "GPUs with and without a type", "The pool has types (line %d): say in each how many GPUs it has, and leave this line out.", types[0].Start.Line)
 	}
-	d.several(b, "type", func(c *hclsyntax.Block) {
+	d.several(parts, "type", func(c *hclsyntax.Block) {
 		var t PoolType
 		if d.one(poolTypeBlock(&t), c) {
 			if !gpuTypeName.MatchString(t.Name) {
@@ -212,7 +245,7 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 			p.Types = append(p.Types, t)
 		}
 	})
-	d.several(b, "job", func(c *hclsyntax.Block) {
+	d.several(parts, "job", func(c *hclsyntax.Block) {
 		var j PoolJob
 		if d.one(poolJobBlock(&j), c) {
 			d.poolJob(p, j)
@@ -223,16 +256,26 @@ func (d *decoder) pool(p *Pool, b *hclsyntax.Block) {
 
 var gpuTypeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
+// aside looks for mistakes in what does not count, since another block stands in its place: in a copy of d, of which only what it reports is kept.
+func (d *decoder) aside(look func(*decoder)) {
+	other := *d
+	other.job = &Job{File: d.job.File, Dir: d.job.Dir, ranges: map[string]hcl.Range{"": d.job.ranges[""]}}
+	other.bad, other.spans, other.diags = map[string]bool{}, map[string]hcl.Range{}, nil
+	look(&other)
+	d.add(other.diags...)
+}
+
 // several decodes the blocks of a kind, of which each has a label of its own.
-func (d *decoder) several(b *hclsyntax.Block, kind string, decode func(*hclsyntax.Block)) {
+func (d *decoder) several(blocks []*hclsyntax.Block, kind string, decode func(*hclsyntax.Block)) {
 	first := map[string]int{}
-	for _, c := range b.Body.Blocks {
+	for _, c := range blocks {
 		if c.Type != kind {
 			continue
 		}
 		if len(c.Labels) == 1 {
 			if line, twice := first[c.Labels[0]]; twice {
 				d.fail(c.LabelRanges[0], fmt.Sprintf("%s %q is here twice", strings.ToUpper(kind[:1])+kind[1:], c.Labels[0]), "The first is on line %d. Merge the two.", line)
+				d.aside(func(other *decoder) { other.block(blockOf(kind), c.Body, c.Labels[0], kind+" "+c.Labels[0]) })
 				continue
 			}
 			first[c.Labels[0]] = c.DefRange().Start.Line
@@ -245,6 +288,7 @@ func (d *decoder) several(b *hclsyntax.Block, kind string, decode func(*hclsynta
 func (d *decoder) one(spec *block, c *hclsyntax.Block) bool {
 	name, ok := d.label(spec, c)
 	if !ok {
+		d.aside(func(other *decoder) { other.block(spec, c.Body, name, spec.name+" "+name) })
 		return false
 	}
 	path := spec.name + " " + name
@@ -253,10 +297,19 @@ func (d *decoder) one(spec *block, c *hclsyntax.Block) bool {
 	return true
 }
 
+// blockOf is the schema of a kind of block in a pool, that decodes into nothing that counts.
+func blockOf(kind string) *block {
+	if kind == "type" {
+		return poolTypeBlock(&PoolType{})
+	}
+	return poolJobBlock(&PoolJob{})
+}
+
 // poolJob checks what a pool file says of a job, against itself.
 func (d *decoder) poolJob(p *Pool, j PoolJob) {
 	path := "job " + j.Name
 	if j.Limit > 0 && j.Limit < j.Guarantee {
+		d.bad[path+".limit"] = true
 		d.fail(rangeOf(d.job.ranges, path+".limit"), "The limit is below the guarantee", "Job %q is guaranteed %d workers, and limited to %d.", j.Name, j.Guarantee, j.Limit)
 	}
 	types := p.typeNames()
@@ -338,17 +391,27 @@ func (p *Pool) UnsizedAt(typ, summary, detail string) *hcl.Diagnostic {
 func (j *Job) PoolGPUs() int { return max(j.Workers.GPUs, 1) }
 
 // Check holds the pool against the jobs that are to share it, which must have different names.
-func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
+func (p *Pool) Check(jobs []*Job) hcl.Diagnostics { return p.check(jobs, nil, true) }
+
+// CheckSome is Check where the pool may be a draft, and other jobs of these names are to share it too, of which nothing but that can be relied on; every: there are
+// no more than these. What depends on all of them is not looked at.
+func (p *Pool) CheckSome(jobs []*Job, others []string, every bool) hcl.Diagnostics {
+	return p.check(jobs, slices.Clone(others), every)
+}
+
+func (p *Pool) check(jobs []*Job, names []string, every bool) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	fail := func(path, summary, detail string, args ...any) {
-		diags = append(diags, p.ErrorAt(path, summary, fmt.Sprintf(detail, args...)))
+		if !p.bad[path] {
+			diags = append(diags, p.ErrorAt(path, summary, fmt.Sprintf(detail, args...)))
+		}
 	}
-	var names []string
+	whole := every && !p.draft && len(names) == 0
 	firsts := map[string]*Job{} // by type
 	for _, j := range jobs {
 		names = append(names, j.Name)
 		of, path := p.Of(j), "job "+j.Name
-		if of.Type == "" && len(p.Types) > 0 {
+		if of.Type == "" && len(p.Types) > 0 && !p.draft {
 			fail("", fmt.Sprintf("Job %q has no type of GPU", j.Name), "The pool has several, and a job runs on one: add job %q, with type = %s inside.", j.Name, oneOf(p.typeNames()))
 		}
 		if of.Guarantee < j.Workers.Min {
@@ -357,7 +420,7 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 		if of.Guarantee > j.Workers.Max {
 			fail(path+".guarantee", "The guarantee is above workers.max", "Job %q never has more than %d workers (workers.max in %s): guarantee it no more.", j.Name, j.Workers.Max, j.File)
 		}
-		if of.Limit < of.Guarantee && of.Guarantee <= j.Workers.Max && of.Guarantee >= j.Workers.Min {
+		if of.Limit < of.Guarantee && !p.bad[path+".guarantee"] && of.Guarantee <= j.Workers.Max && of.Guarantee >= j.Workers.Min {
 			fail(path+".limit", "The limit is below workers.min", "Job %q never has fewer than %d workers (workers.min in %s).", j.Name, j.Workers.Min, j.File)
 		}
 		if p.Patience > 0 && p.Patience < j.Autoscale.Tick {
@@ -373,11 +436,11 @@ func (p *Pool) Check(jobs []*Job) hcl.Diagnostics {
 		}
 	}
 	diags = append(diags, p.alike(jobs)...)
-	if !diags.HasErrors() {
+	if whole && !diags.HasErrors() {
 		diags = append(diags, p.tooSmall(jobs)...)
 	}
 	for _, o := range p.Jobs {
-		if !slices.Contains(names, o.Name) {
+		if every && !slices.Contains(names, o.Name) {
 			free := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 				return slices.ContainsFunc(p.Jobs, func(o PoolJob) bool { return o.Name == name })
 			})

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -191,6 +192,9 @@ func FuzzParsePool(f *testing.F) {
 		if p != nil {
 			located(t, files, p.Check([]*Job{{Name: "ctr"}}))
 		}
+		if draft, files, _ := draftPool(src, "pool.hcl"); draft != nil {
+			located(t, files, draft.CheckSome([]*Job{{Name: "ctr"}}, []string{"b"}, true))
+		}
 	})
 }
 
@@ -260,5 +264,46 @@ func TestNothingAsksForTheType(t *testing.T) {
 	a, b := jobNamed(t, "a", "", ""), jobNamed(t, "b", "", "")
 	if diags := p.Check([]*Job{a, b}); len(diags) > 0 {
 		t.Errorf("of a pool without types: %v", diags)
+	}
+}
+
+// A pool file with mistakes, and one of which not every job file is right, are held against the jobs as far as they can be relied on: what is wrong between them is
+// told in the same run.
+func TestDraftPool(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pool.hcl")
+	draft := func(src string) (*Pool, hcl.Diagnostics) {
+		if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, _, diags := DraftPool(file)
+		return p, diags
+	}
+	summaries := func(diags hcl.Diagnostics) (out []string) {
+		for _, d := range diags {
+			out = append(out, fmt.Sprintf("%d %s", d.Subject.Start.Line, d.Summary))
+		}
+		return out
+	}
+	jobs := []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", "", "")} // of 1 to 4 workers
+	p, diags := draft("pool \"main\" {\n  gpu = 1\n  job \"a\" {\n    priorty = 1\n    guarantee = 9\n  }\n  job \"b\" {\n    guarantee = 0\n    limit = 3\n  }\n  job \"c\" {\n  }\n}\n")
+	want := []string{"2 Unknown attribute \"gpu\"", "4 Unknown attribute \"priorty\"", "8 Number out of range"}
+	if diff := cmp.Diff(want, summaries(diags)); diff != "" {
+		t.Errorf("the file (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"5 The guarantee is above workers.max", "11 Job \"c\" is not among the jobs"}, summaries(p.CheckSome(jobs, nil, true))); diff != "" {
+		t.Errorf("a file with mistakes and its jobs (-want +got):\n%s", diff)
+	}
+	p, diags = draft("pool \"main\" {\n  gpus = 1\n  job \"a\" {\n    guarantee = 9\n  }\n  job \"b\" {\n    guarantee = 9\n  }\n  job \"c\" {\n  }\n}\n")
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	if diff := cmp.Diff([]string{"4 The guarantee is above workers.max", "9 Job \"c\" is not among the jobs"}, summaries(p.CheckSome(jobs[:1], []string{"b"}, true))); diff != "" {
+		t.Errorf("b has mistakes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"4 The guarantee is above workers.max"}, summaries(p.CheckSome(jobs[:1], nil, false))); diff != "" {
+		t.Errorf("b has no name (-want +got):\n%s", diff)
+	}
+	if p, _ := draft("pool {"); p != nil {
+		t.Errorf("of a torn file there is %+v", p)
 	}
 }

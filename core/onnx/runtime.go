@@ -46,6 +46,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -100,8 +101,9 @@ func Open(o Options) (*Runtime, error) {
 		return nil, err
 	}
 	ort.SetSharedLibraryPath(path)
-	if err := ort.InitializeEnvironment(ort.WithLogLevelError()); err != nil {
-		return nil, fmt.Errorf("onnx: start ONNX Runtime %s from %q: %w", version, path, err)
+	// Its own log says, in lines of its own and at each Run that fails, what the errors say that are returned.
+	if err := ort.InitializeEnvironment(ort.WithLogLevelFatal()); err != nil {
+		return nil, fmt.Errorf("onnx: start ONNX Runtime %s from %q: %w", version, path, oneLine(err))
 	}
 	loaded.rt = &Runtime{path: path, version: version}
 	return loaded.rt, nil
@@ -196,7 +198,7 @@ func newSession(model []byte, o SessionOptions) (*Session, error) {
 	s.run, err = ort.NewAdvancedSessionWithONNXData(model, names(s.ins), names(s.outs), s.values[:n], s.values[n:], options)
 	if err != nil {
 		s.release()
-		return nil, fmt.Errorf("ONNX Runtime refuses the model: %w", err)
+		return nil, fmt.Errorf("ONNX Runtime refuses the model: %w", oneLine(err))
 	}
 	// A session that is lost without Close must not leave its slices pinned: a lost Pinner ends the process.
 	runtime.SetFinalizer(s, func(s *Session) { _ = s.Close() })
@@ -315,10 +317,13 @@ func (s *Session) Run() error {
 		return fmt.Errorf("onnx: run: %w", ErrInterrupted)
 	}
 	if err != nil {
-		return fmt.Errorf("onnx: run: %w", err)
+		return fmt.Errorf("onnx: run: %w", oneLine(err))
 	}
 	return nil
 }
+
+// oneLine is an error of ONNX Runtime, which ends some lines and leaves others empty, in one.
+func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
 
 func (s *Session) begins() {
 	s.halt.Lock()

@@ -326,3 +326,36 @@ func TestInterrupt(t *testing.T) {
 		t.Errorf("afterwards: %v", err)
 	}
 }
+
+const silentEnv = "KALE_ONNX_TEST_SILENT"
+
+// What ONNX Runtime has to say of a model that fails is an error in one line, and nothing else is written: a failure at every moment would bury what is told of it.
+func TestRuntimeWritesNothing(t *testing.T) {
+	rt := onnxtest.Library(t)
+	three, four := wire(nil).varint(1, 3), wire(nil).varint(1, 4)
+	node := wire(nil).bytes(1, []byte("x")).bytes(1, []byte("s")).bytes(2, []byte("y")).bytes(4, []byte("Reshape"))
+	one := wire(nil).varint(1, 1)
+	reshape := file(wire(nil).bytes(1, node).bytes(2, []byte("g")).bytes(11, value("x", 1, four)).bytes(11, value("s", 7, one)).bytes(12, value("y", 1, three)))
+	if os.Getenv(silentEnv) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRuntimeWritesNothing$")
+		cmd.Env = append(os.Environ(), silentEnv+"=1")
+		out, err := cmd.CombinedOutput()
+		if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); err != nil || len(lines) != 3 || !strings.Contains(lines[0], "Reshape") || !strings.Contains(lines[1], "refuses the model") || lines[2] != "PASS" {
+			t.Errorf("%v: it writes\n%s\nwant two errors, each in a line, and no more", err, out)
+		}
+		return
+	}
+	s, err := rt.NewSession(reshape, onnx.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes, err := s.Int64("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes[0] = 3
+	fmt.Println(s.Run())
+	unknown := wire(nil).bytes(1, []byte("x")).bytes(2, []byte("y")).bytes(4, []byte("NoSuchOperator"))
+	_, err = rt.NewSession(file(wire(nil).bytes(1, unknown).bytes(2, []byte("g")).bytes(11, value("x", 1, three)).bytes(12, value("y", 1, three))), onnx.SessionOptions{})
+	fmt.Println(err)
+}

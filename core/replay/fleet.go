@@ -36,6 +36,8 @@ type FleetOptions struct {
 	Seed          uint64
 	// Weights are those of Cost; nil: DefaultWeights.
 	Weights *Weights
+	// Price of a GPU-hour; 0: what GPUs cost in money is not said.
+	Price float64
 	// Progress, where set, is told how many of the days' minutes are done.
 	Progress func(what string, done, total int)
 
@@ -44,14 +46,16 @@ type FleetOptions struct {
 
 // FleetResult is what became of a fleet, per day and over all its jobs. Of less than a day, rescales and what was preempted are of that.
 type FleetResult struct {
-	// OverPct is the share of the jobs' minutes with lag over the objective, of all jobs and of those with priority.
-	OverPct         float64 `json:"over_pct"`
-	PriorityOverPct float64 `json:"priority_over_pct"`
+	// OverPct is the share of the jobs' minutes with lag over the objective, of all jobs and of those with priority; of these nil where there are none.
+	OverPct         float64  `json:"over_pct"`
+	PriorityOverPct *float64 `json:"priority_over_pct"`
 	// AccumulatedLagMin is the jobs' lag at the end of each minute, in minutes, summed up over the day and all jobs.
 	AccumulatedLagMin float64 `json:"accumulated_lag_min"`
 	GPUHours          float64 `json:"gpu_hours"`
 	Cost              float64 `json:"cost"`
-	Rescales          float64 `json:"rescales"`
+	// Money is what the GPU-hours cost at the price of one.
+	Money    float64 `json:"money,omitempty"`
+	Rescales float64 `json:"rescales"`
 	// Preempted is how many workers drained for another job.
 	Preempted float64 `json:"preempted"`
 	// MostHeld is the largest number of GPUs that were held at a time, and ShortPct the share of rounds in which the jobs together asked for more than the pool
@@ -204,6 +208,8 @@ func fleetDays(base *job.Job, tr Trace, days int) (Part, error) {
 		return Part{}, fmt.Errorf("replay: a fleet needs its days without a gap between them, and the last %d of %s have one: ask for fewer, or cut the trace", days, tr.Name)
 	case len(course.Parts) != 1 || course.Parts[0].Step != time.Minute:
 		return Part{}, errors.New("replay: a fleet needs a day of minutes without a gap")
+	case course.Peak <= 0:
+		return Part{}, fmt.Errorf("trace %s: nothing arrives in the replayed days, so that they cannot be scaled to the peaks of a fleet's jobs", tr.Name)
 	}
 	return course.Parts[0], nil
 }
@@ -220,12 +226,12 @@ func FleetSpan(base *job.Job, tr Trace, days int) (time.Duration, error) {
 // chance draws for the i-th job.
 func (o *FleetOptions) chance(i int) chance { return chance{seed: o.Seed*1_000_003 + uint64(i)} }
 
-// The peaks of a fleet's jobs need so many workers.
-const leastPeak, mostPeak = 2, 16
+// LeastPeak and MostPeak are how many workers the peaks of a fleet's jobs need.
+const LeastPeak, MostPeak = 2, 16
 
 // peakWorkers is how many workers a job needs at its peak.
 func peakWorkers(c chance) int {
-	return leastPeak + int(c.uniform(drawFleet, 0, 2)*(mostPeak-leastPeak+1))
+	return LeastPeak + int(c.uniform(drawFleet, 0, 2)*(MostPeak-LeastPeak+1))
 }
 
 // peaks are how many jobs need more at their peaks than an equal part of the GPUs, how many need more than workers.max, and how many GPUs all peaks take together.
@@ -402,8 +408,11 @@ func (f *fleet) result(end float64) FleetResult {
 	}
 	days := end / day.Seconds()
 	out.AccumulatedLagMin, out.GPUHours, out.Cost = out.AccumulatedLagMin/days, out.GPUHours/days, out.Cost/days
+	out.Money = f.o.Price * out.GPUHours
 	out.Rescales, out.Preempted = out.Rescales/math.Max(days, 1), out.Preempted/math.Max(days, 1)
 	out.OverPct = 100 * over / minutes
-	out.PriorityOverPct = 100 * firstOver / math.Max(first, 1)
+	if first > 0 {
+		out.PriorityOverPct = new(100 * firstOver / first)
+	}
 	return out
 }

@@ -34,7 +34,7 @@ func TestFleetOnAPool(t *testing.T) {
 	shared := play(o)
 	few := o
 	few.Jobs, few.GPUs, few.Priority = 4, 30, 1
-	if once, again := play(few), play(few); again != once {
+	if once, again := play(few), play(few); !gocmp.Equal(once, again) {
 		t.Errorf("another run of the same (-want +got):\n%s", gocmp.Diff(once, again))
 	}
 	o.Partitioned = true
@@ -45,8 +45,8 @@ func TestFleetOnAPool(t *testing.T) {
 	if shared.ShortPct == 0 || shared.Preempted == 0 {
 		t.Errorf("the pool was never short: this test is not worth anything")
 	}
-	if shared.PriorityOverPct > shared.OverPct || shared.PriorityOverPct > 0.5 {
-		t.Errorf("who has priority is over its objective for %.2f %% of the time, all for %.2f %%", shared.PriorityOverPct, shared.OverPct)
+	if first := *shared.PriorityOverPct; first > shared.OverPct || first > 0.5 {
+		t.Errorf("who has priority is over its objective for %.2f %% of the time, all for %.2f %%", first, shared.OverPct)
 	}
 }
 
@@ -264,5 +264,44 @@ func TestFleetPartsAreNotShort(t *testing.T) {
 	last := len(s.Head) - 1
 	if s.Head[last] != "short %" || s.Rows[0].Cells[last] != "0.0" || s.Rows[1].Cells[last] != "-" {
 		t.Errorf("%s: of the pool %q, of the parts %q; want 0.0 and -", s.Head[last], s.Rows[0].Cells[last], s.Rows[1].Cells[last])
+	}
+}
+
+// A fleet of which no job has priority has no figure of such jobs: 0 would say that they are never late.
+func TestFleetWithoutPriority(t *testing.T) {
+	t.Parallel()
+	for priority, has := range []bool{false, true} {
+		r, err := CompareFleets(t.Context(), reference(t), SyntheticWeek(1), FleetOptions{Jobs: 2, GPUs: 12, Priority: priority, Seed: 1}, []string{"static"}, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text bytes.Buffer
+		if err := r.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range r.Rows {
+			out, err := json.Marshal(row)
+			if null := strings.Contains(string(out), `"priority_over_pct":null`); err != nil || null == has || (row.PriorityOverPct != nil) != has {
+				t.Errorf("%d jobs have priority: %v, %s", priority, err, out)
+			}
+		}
+		if has && (*r.Rows[1].PriorityOverPct > 100 || *r.Rows[1].PriorityOverPct < 0) {
+			t.Errorf("with priority over the objective for %v %% of the time", *r.Rows[1].PriorityOverPct)
+		}
+	}
+}
+
+// An error of forecasts that is less than a hundredth is not told as none, and none is not told as one.
+func TestFleetTellsTheForecastsError(t *testing.T) {
+	t.Parallel()
+	for noise, want := range map[float64]string{
+		0:     "Forecasts know the future. In parts, each job has 8 GPUs of its own.",
+		0.004: "Forecasts know the future, but for an error of less than 1 % in each half hour (a standard deviation). In parts",
+		0.05:  "Forecasts know the future, but for an error of 5 % in each half hour",
+	} {
+		r := FleetReport{Jobs: 2, GPUs: 16, ForecastNoise: noise, SpanHours: 24}
+		if got := r.facts()[0]; !strings.HasPrefix(got, want) {
+			t.Errorf("with %v it says %q, want %q", noise, got, want)
+		}
 	}
 }

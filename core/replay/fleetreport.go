@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,11 @@ type FleetReport struct {
 	Capped     float64    `json:"jobs_larger_than_max"`
 	PeakGPUs   float64    `json:"peak_gpus"`
 	Rows       []FleetRow `json:"rows"`
+	// Planned is how many rows there were to be. Partial: it was interrupted before.
+	Planned int  `json:"planned_rows"`
+	Partial bool `json:"partial,omitempty"`
+
+	price float64
 }
 
 // FleetRow is a policy on one pool, or in parts; means over the seeds.
@@ -52,14 +58,15 @@ func (r FleetRow) title() string {
 	return r.Policy + ", one pool"
 }
 
-// CompareFleets replays the fleet of o under each policy, on one pool and in parts, seeds times from o.Seed on.
+// CompareFleets replays the fleet of o under each policy, on one pool and in parts, seeds times from o.Seed on. Where ctx ends, there is a report beside the error,
+// with the rows that were whole by then.
 func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions, policies []string, seeds int) (*FleetReport, error) {
 	if seeds < 1 {
 		return nil, fmt.Errorf("replay: %d seeds must be 1 or more", seeds)
 	}
 	r := &FleetReport{
 		Trace: tr.Name, Jobs: o.Jobs, GPUs: o.GPUs, Priority: o.Priority, Seeds: seeds, ForecastNoise: o.ForecastNoise, MaxLag: base.SLO.MaxLag.Seconds(),
-		Weights: DefaultWeights(),
+		Weights: DefaultWeights(), price: o.Price,
 	}
 	if o.Weights != nil {
 		r.Weights = *o.Weights
@@ -77,18 +84,30 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 		r.Capped += float64(capped) / float64(seeds)
 		r.PeakGPUs += float64(gpus) / float64(seeds)
 	}
+	fleets := 0
+	r.Planned = 2 * len(policies)
 	for _, p := range policies {
 		for _, parts := range []bool{false, true} {
 			own := o
 			own.Policy, own.Partitioned = p, parts
+			if o.Progress != nil {
+				own.Progress = func(what string, done, total int) {
+					o.Progress(fmt.Sprintf("fleet %d of %d (%s)", fleets, r.Planned*seeds, what), done, total)
+				}
+			}
 			row := FleetRow{Policy: p, Partitioned: parts, trail: new(fleetTrail)}
 			for i := range seeds {
 				own.Seed, own.trail = o.Seed+uint64(i), nil
 				if i == 0 {
 					own.trail = row.trail
 				}
+				fleets++
 				got, err := Fleet(ctx, base, tr, own)
-				if err != nil {
+				switch {
+				case err != nil && ctx.Err() != nil:
+					r.Partial = true
+					return r, err
+				case err != nil:
 					return nil, err
 				}
 				row.add(got, 1/float64(seeds))
@@ -102,10 +121,16 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 // add takes a result into the mean; of the most that was held it keeps the most.
 func (r *FleetResult) add(o FleetResult, share float64) {
 	r.OverPct += share * o.OverPct
-	r.PriorityOverPct += share * o.PriorityOverPct
+	if p := o.PriorityOverPct; p != nil {
+		if r.PriorityOverPct == nil {
+			r.PriorityOverPct = new(float64)
+		}
+		*r.PriorityOverPct += share * *p
+	}
 	r.AccumulatedLagMin += share * o.AccumulatedLagMin
 	r.GPUHours += share * o.GPUHours
 	r.Cost += share * o.Cost
+	r.Money += share * o.Money
 	r.Rescales += share * o.Rescales
 	r.Preempted += share * o.Preempted
 	r.ShortPct += share * o.ShortPct
@@ -114,7 +139,7 @@ func (r *FleetResult) add(o FleetResult, share float64) {
 
 // parts says what the comparison with equal parts is worth.
 func (r *FleetReport) parts() string {
-	peaks := fmt.Sprintf("Peaks need %d to %d workers of %s", leastPeak, mostPeak, job.Count(r.WorkerGPUs, "GPU"))
+	peaks := fmt.Sprintf("Peaks need %d to %d workers of %s", LeastPeak, MostPeak, job.Count(r.WorkerGPUs, "GPU"))
 	if r.Cramped == 0 && r.Capped == 0 {
 		return peaks + ": no job needs more than its part."
 	}
@@ -150,7 +175,11 @@ func (r *FleetReport) headline() string {
 }
 
 func (r *FleetReport) facts() []string {
-	facts := []string{fmt.Sprintf("Forecasts know the future, with an error of %.0f %%. In parts, each job has %d GPUs of its own.", 100*r.ForecastNoise, r.GPUs/r.Jobs)}
+	know := "Forecasts know the future"
+	if r.ForecastNoise > 0 {
+		know += fmt.Sprintf(", but for an error of %s in each half hour (a standard deviation)", percent(r.ForecastNoise))
+	}
+	facts := []string{fmt.Sprintf("%s. In parts, each job has %s of its own.", know, job.Count(r.GPUs/r.Jobs, "GPU"))}
 	switch {
 	case r.SpanHours > 24:
 		facts = append(facts, "Acc. lag, GPU-h, cost, rescales and preempted are of a day.")
@@ -163,26 +192,37 @@ func (r *FleetReport) facts() []string {
 // sheet is the table.
 func (r *FleetReport) sheet() sheet {
 	s := sheet{Head: []string{"over %", "priority %", "acc. lag", "GPU-h", "cost", "rescales", "preempted", "most held", "short %"}}
+	if r.price > 0 {
+		s.Head = slices.Insert(s.Head, 4, "money")
+	}
 	for _, row := range r.Rows {
 		priority, short := "-", "-"
-		if r.Priority > 0 {
-			priority = fmt.Sprintf("%.2f", row.PriorityOverPct)
+		if p := row.PriorityOverPct; p != nil {
+			priority = fmt.Sprintf("%.2f", *p)
 		}
 		if !row.Partitioned {
 			short = fmt.Sprintf("%.1f", row.ShortPct)
 		}
-		s.Rows = append(s.Rows, sheetRow{Name: row.title(), Ours: row.Policy == "cost" && !row.Partitioned, Cells: []string{fmt.Sprintf("%.2f", row.OverPct), priority,
-			fmt.Sprintf("%.0f", row.AccumulatedLagMin), fmt.Sprintf("%.1f", row.GPUHours), fmt.Sprintf("%.1f", row.Cost), fmt.Sprintf("%.0f", row.Rescales), fmt.Sprintf("%.0f", row.Preempted),
-			strconv.Itoa(row.MostHeld), short}})
+		cells := []string{fmt.Sprintf("%.2f", row.OverPct), priority, fmt.Sprintf("%.0f", row.AccumulatedLagMin), fmt.Sprintf("%.1f", row.GPUHours), fmt.Sprintf("%.1f", row.Cost),
+			fmt.Sprintf("%.0f", row.Rescales), fmt.Sprintf("%.0f", row.Preempted), strconv.Itoa(row.MostHeld), short}
+		if r.price > 0 {
+			cells = slices.Insert(cells, 4, money(row.Money))
+		}
+		s.Rows = append(s.Rows, sheetRow{Name: row.title(), Ours: row.Policy == "cost" && !row.Partitioned, Cells: cells})
 	}
 	return s
 }
 
 // legend says what the columns are.
 func (r *FleetReport) legend() string {
-	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority. acc. lag: minutes of all jobs.
+	paid := ""
+	if r.price > 0 {
+		paid = fmt.Sprintf("\nMoney: what the GPU-hours cost at %g each, a day.", r.price)
+	}
+	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority, - where there
+are none. acc. lag: minutes of all jobs.
 Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective. short %%: share of the rounds in which the jobs together asked
-for more than the pool has; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed"))
+for more than the pool has; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed")) + paid
 }
 
 // WriteText writes the report for a terminal.
@@ -191,6 +231,9 @@ func (r *FleetReport) WriteText(w io.Writer) error {
 	fmt.Fprintf(&b, "%s\n%s\n\n", r.headline(), strings.Join(r.facts(), "\n"))
 	if err := r.sheet().write(&b, false); err != nil {
 		return err
+	}
+	if r.Partial {
+		fmt.Fprintf(&b, "PARTIAL: it was interrupted when %d of %d rows were whole\n", len(r.Rows), r.Planned)
 	}
 	fmt.Fprintf(&b, "\n%s\n", r.legend())
 	_, err := io.WriteString(w, b.String())

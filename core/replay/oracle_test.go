@@ -3,6 +3,7 @@ package replay
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -116,6 +117,29 @@ func TestOracleWithoutCostOfRescales(t *testing.T) {
 	fluid, _, _ := c.fluid()
 	if m.Cost > fluid*1.001 || m.Cost < fluid*0.95 {
 		t.Errorf("the oracle costs %.1f where rescales are free, the fluid bound is %.1f GPU-hours", m.Cost, fluid)
+	}
+}
+
+// An oracle that holds fewer GPU-hours than the fluid bound, since it lets records wait, is explained; one that does not needs no explanation.
+func TestReportExplainsOracleBelowFluidBound(t *testing.T) {
+	w := LiveRescale()
+	w.Lead, w.Drain, w.PerDay, w.Burst = Between{}, Between{}, 0, 0
+	c := compare(t, reference(t), morning(), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast, Policies: []string{"static"}, Seeds: 1})
+	r, err := c.Run(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Oracle.GPUHours >= r.FluidGPUHours || r.Oracle.AccumulatedLagMin <= 0 {
+		t.Fatalf("the oracle holds %v, with %v minutes of lag, and the bound is %v: this tests nothing", r.Oracle.GPUHours, r.Oracle.AccumulatedLagMin, r.FluidGPUHours)
+	}
+	explains := func() bool {
+		return strings.Contains(strings.Join(r.remarks(), "\n"), fmt.Sprintf("The oracle holds less, %.1f: it lets records wait, %s at most", r.Oracle.GPUHours, short(r.Oracle.LagMax)))
+	}
+	if !explains() {
+		t.Errorf("it explains nothing: %q", r.remarks())
+	}
+	if r.Oracle.GPUHours = r.FluidGPUHours; explains() || strings.Contains(strings.Join(r.remarks(), "\n"), "holds less") {
+		t.Errorf("an oracle at the bound is explained: %q", r.remarks())
 	}
 }
 

@@ -30,7 +30,7 @@ func (c *Comparison) foresee(ctx context.Context, p *Part, k int) ([]*packed, er
 		}
 		return out, nil
 	}
-	err := core.RollingForecasts(c.j, c.needs, p.History, p.First, c.o.ForecastEvery, func(i int, m core.Made) error {
+	err := core.RollingForecasts(ctx, c.j, core.Rolling{Series: p.History, First: p.First, Every: c.o.ForecastEvery, Needs: c.needs, Progress: c.o.Progress}, func(i int, m core.Made) error {
 		kept := pack(m.Forecast)
 		kept.named, kept.why = m.Named, m.Why
 		for n := i - p.First; n < min(i-p.First+c.o.ForecastEvery, len(out)); n++ {

@@ -34,7 +34,8 @@ type Report struct {
 	// ShareAtMin is the share of time in which workers.min carry the load, ShareBeyondMax that in which no number of workers up to workers.max does.
 	ShareAtMin     float64 `json:"share_at_min"`
 	ShareBeyondMax float64 `json:"share_beyond_max,omitempty"`
-	// FluidGPUHours are those of the smallest F(w) ≥ L at every moment, and of the largest F(w) where there is none, with rescales that are free and instant.
+	// FluidGPUHours are those of the smallest F(w) ≥ L at every moment, and of the largest F(w) where there is none, with rescales that are free and instant. They
+	// bound who lets no record wait: a schedule that does needs no whole worker for the last part of the load, so that its GPU-hours may be fewer (its cost has the lag).
 	FluidGPUHours float64  `json:"fluid_gpu_hours"`
 	Notes         []string `json:"notes,omitempty"`
 	// Forecasts say who made them; none where no policy that is compared goes by any.

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -186,7 +187,7 @@ func (r *Report) remarks() []string {
 	if r.ShareBeyondMax > 0 {
 		lacking = ", and those that train most where none is"
 	}
-	fluid := fmt.Sprintf("Fluid bound: %.1f GPU-hours a day (the smallest sufficient number of workers at every moment%s, rescales free and instant).", r.FluidGPUHours, lacking)
+	fluid := fmt.Sprintf("Fluid bound: %.1f GPU-hours a day (the smallest sufficient number of workers at every moment%s, rescales free and instant).%s", r.FluidGPUHours, lacking, r.below())
 	if r.ShareAtMin > 0 {
 		share, enough := percent(r.ShareAtMin), job.Count(r.Min, "worker")+" are enough"
 		if r.Min == 1 {
@@ -198,6 +199,15 @@ func (r *Report) remarks() []string {
 		}
 	}
 	return append(append(out, fluid), r.Notes...)
+}
+
+// below explains GPU-hours of the oracle that lie below the fluid bound, in the digits of the tables; "": they do not.
+func (r *Report) below() string {
+	if r.Oracle == nil || math.Round(10*r.Oracle.GPUHours) >= math.Round(10*r.FluidGPUHours) {
+		return ""
+	}
+	return fmt.Sprintf(" It bounds who lets no record wait. The oracle holds less, %.1f: it lets records wait, %s at most, and trains them with what whole workers can do beyond what arrives; "+
+		"what waits is in its cost, as accumulated lag.", r.Oracle.GPUHours, short(r.Oracle.LagMax))
 }
 
 // unguarded says that a rival lets workers go by its own machinery alone; a fixed number of workers lets none go.

@@ -99,6 +99,25 @@ func TestCounter(t *testing.T) {
 	}
 }
 
+// A counter that never grows is read, with a warning that nothing arrived; one that grows once has none.
+func TestCounterThatStands(t *testing.T) {
+	for name, grows := range map[string]bool{"stands": false, "grows once": true} {
+		var b strings.Builder
+		b.WriteString("timestamp,x_total\n")
+		for i := range 60 {
+			v := 500
+			if grows && i > 30 {
+				v = 501
+			}
+			fmt.Fprintf(&b, "%d,%d\n", start.Add(time.Duration(i)*time.Minute).Unix(), v)
+		}
+		_, notes, err := ParseCurve("c.csv", strings.NewReader(b.String()), Counter)
+		if said := strings.Contains(strings.Join(notes, "\n"), "c.csv: the counter never grows: nothing arrived."); err != nil || said == grows {
+			t.Errorf("%s: %v, it says %q", name, err, notes)
+		}
+	}
+}
+
 // What rates there are is no counter: traffic with its noise, and what people write by hand.
 func TestRatesAreNoCounter(t *testing.T) {
 	shapes := map[string]func(i int) float64{

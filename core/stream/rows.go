@@ -208,6 +208,9 @@ func (p *rowParser) said(step time.Duration) []string {
 	}
 	if p.values == Counter {
 		say("the values are taken as a counter: the rate of a bin is what was added to the next row.")
+		if !slices.ContainsFunc(p.rows, func(r row) bool { return r.rate > 0 }) {
+			say("the counter never grows: nothing arrived. Is it the right column, and was anything counted then?")
+		}
 	}
 	switch {
 	case p.restarts == 1:

@@ -80,3 +80,6 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// recent is of how many bins before the forecast the mean is that the decoder's trend goes on with: as many as are forecast, where there are so many.
+func (c Config) recent() int { return min(c.Input, c.Horizon) }

@@ -13,6 +13,8 @@
 //     poles, and plain ONNX has no complex numbers.
 //   - A Fourier block puts each mode back at its own frequency, as the paper's equations do. The published block puts the chosen modes
 //     at the lowest frequencies, whatever they were.
+//   - The trend that the decoder goes on with begins at the mean of as many bins as it forecasts, and not of the whole input where that is longer: half an hour
+//     after a day of minutes has the level of the minutes before, which 1,000 steps of training do not find from that of the day.
 //   - Modes are drawn from the seed by Go's PCG and not by NumPy's generator: as random, and other ones.
 //   - The value and the key projections that the published layers compute and never use are left out.
 //   - One moving average stands for the published mixture of averages: by its default there is one, whose share is 1.

@@ -42,7 +42,7 @@ func Forward(g *onnx.Graph, c Config, x, xm, ym *onnx.Tensor, weight func(name s
 	whole := c.Label + c.Horizon
 	season, trend := n.decompose(x)
 	zero := n.Const(make([]float32, c.Batch*c.Horizon), c.Batch, c.Horizon, 1)
-	trend = n.Concat(1, n.Slice(trend, 1, c.Input-c.Label, c.Input), n.Add(zero, n.ReduceMean(x, true, 1)))
+	trend = n.Concat(1, n.Slice(trend, 1, c.Input-c.Label, c.Input), n.Add(zero, n.ReduceMean(n.Slice(x, 1, c.Input-c.recent(), c.Input), true, 1)))
 	season = n.Concat(1, n.Slice(season, 1, c.Input-c.Label, c.Input), zero)
 
 	me, md := c.modes(c.Input, 1), c.modes(whole, 2)

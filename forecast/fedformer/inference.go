@@ -35,7 +35,7 @@ func folded(g *onnx.Graph, c Config, x, xm, ym *onnx.Tensor, weight func(name st
 
 	season := n.Concat(0, n.Slice(n.season(x), 0, c.Input-c.Label, c.Input), n.zeros(c.Horizon, 1))
 	d := n.embedding("dec", season, ym)
-	trend := n.ReduceMean(x, true, 0)
+	trend := n.ReduceMean(n.Slice(x, 0, c.Input-c.recent(), c.Input), true, 0)
 	for i := range c.Decoders {
 		p := fmt.Sprintf("dec%d", i)
 		taps := n.Transpose(n.Reshape(n.weight(p+".trend.w", 3*c.Width, 1), 3, c.Width), 1, 0)

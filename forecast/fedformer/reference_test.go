@@ -188,8 +188,9 @@ func (r reference) forward(x, xm, ym matrix) matrix {
 	s, tr := r.decompose(x)
 	season, trend := zeros(whole, 1), zeros(whole, 1)
 	var mean float64
-	for _, v := range x {
-		mean += v[0] / float64(c.Input)
+	recent := x[len(x)-min(len(x), c.Horizon):]
+	for _, v := range recent {
+		mean += v[0] / float64(len(recent))
 	}
 	for t := range whole {
 		if trend[t][0] = mean; t < c.Label {

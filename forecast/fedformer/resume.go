@@ -28,7 +28,7 @@ type saved struct {
 // threads: what is gone on with on others may differ in the last digits.
 func (t *trainer) digest() [sha256.Size]byte {
 	h := sha256.New()
-	fmt.Fprintf(h, "%+v %v %d %d 1\n", t.c, t.o.Rate, t.o.Windows, t.o.Patience)
+	fmt.Fprintf(h, "%+v %v %d %d 2\n", t.c, t.o.Rate, t.o.Windows, t.o.Patience)
 	input, outcome := make([]float32, t.c.Input), make([]float32, t.c.Horizon)
 	for _, bins := range [][]int{t.d.Learn, t.d.Validate} {
 		for _, at := range bins {

@@ -131,7 +131,7 @@ func (p Patient) tryGPU(ctx context.Context) []Finding {
 	return []Finding{ok(check, "it computes")}
 }
 
-func (p Patient) tryForecaster(context.Context) []Finding {
+func (p Patient) tryForecaster(ctx context.Context) []Finding {
 	const check = "forecast model"
 	path := p.Job.Forecast.ModelFile()
 	advice := fmt.Sprintf("Train one with kale forecast train, or set forecast.model to %q (%s).", job.ForecastSeasonal, place(p.Job, "forecast.model"))
@@ -139,6 +139,7 @@ func (p Patient) tryForecaster(context.Context) []Finding {
 	if err != nil {
 		return []Finding{ok(check, "%s: %v", path, err).but(Fail, advice)}
 	}
+	defer m.CloseOn(ctx)()
 	answers := m.Try()
 	began := time.Now()
 	if answers == nil { // the first answer takes longer than those that follow
