@@ -251,7 +251,23 @@ func (s sluggish) Forecast(h forecast.Series, steps int) (forecast.Forecast, err
 
 // A model that is never in time is told of once, though it has no error, and once more when it is in time again; that it is held to the past is not told.
 func TestModelThatIsAlwaysLateIsTold(t *testing.T) {
-	j := parseJob(t, strings.Replace(fmt.Sprintf(rigJob, "b:1", rigTopic, job.ModeLive, t.TempDir()), `history  = "1m"`, `history = "30m"`+"\n model = \"ensemble\"", 1))
+	onnxtest.Library(t)
+	file := filepath.Join(t.TempDir(), "m.onnx")
+	raw, _, err := someModel(20, []time.Duration{time.Minute}, 1)
+	if err == nil {
+		err = os.WriteFile(file, raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for model, named := range map[string]string{job.ForecastEnsemble: job.ForecastEnsemble, file: "onnx:" + forecast.Linear} {
+		t.Run(named, func(t *testing.T) { lateIsTold(t, model, named) })
+	}
+}
+
+// lateIsTold holds a job's model, which is called named, to that.
+func lateIsTold(t *testing.T, model, named string) {
+	j := parseJob(t, strings.Replace(fmt.Sprintf(rigJob, "b:1", rigTopic, job.ModeLive, t.TempDir()), `history  = "1m"`, `history = "30m"`+fmt.Sprintf("\n model = %q", model), 1))
 	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second}
 	for i := range 600 {
 		s.Values = append(s.Values, 1000*(1.2+math.Sin(float64(i)/60*2*math.Pi)))
@@ -284,7 +300,7 @@ func TestModelThatIsAlwaysLateIsTold(t *testing.T) {
 		t.Errorf("while it is held to the past it tells %q", told)
 	}
 	<-f.aside.trying()
-	if told := ticks(3 * lateForecasts); len(told) != 1 || !strings.Contains(told[0], "forecasts are made by seasonal instead of ensemble, which was not in time for 5 decisions in a row: its forecast took longer than ") {
+	if told := ticks(3 * lateForecasts); len(told) != 1 || !strings.Contains(told[0], "forecasts are made by seasonal instead of "+named+", which was not in time for 5 decisions in a row: its forecast took longer than ") {
 		t.Errorf("while it is late it tells %q", told)
 	}
 	slow.Store(false)
@@ -295,8 +311,27 @@ func TestModelThatIsAlwaysLateIsTold(t *testing.T) {
 	if told := ticks(lateForecasts - 1); len(told) > 0 {
 		t.Errorf("in time for less than %d it tells %q", lateForecasts, told)
 	}
-	if told := ticks(2 * lateForecasts); len(told) != 1 || !strings.HasPrefix(told[0], "ensemble gives its forecasts in time again, 5 in a row: ") {
+	if told := ticks(2 * lateForecasts); len(told) != 1 || !strings.HasPrefix(told[0], named+" gives its forecasts in time again, 5 in a row: ") {
 		t.Errorf("in time again it tells %q", told)
+	}
+
+	// One that is now late and now in time is told of less and less often, and one that has taken its place begins anew.
+	told := 0
+	for i := range 400 {
+		f.changed = ""
+		v := forecast.Verdict{Using: named}
+		if i/6%2 == 0 {
+			v = forecast.Verdict{Using: "seasonal", Failed: notReadyError{why: "late", late: true}}
+		}
+		if f.sayLate(v); f.changed != "" {
+			told++
+		}
+	}
+	if told > 3 {
+		t.Errorf("of one that is late for 6 decisions and in time for as many it tells %d times in 400", told)
+	}
+	if f.punctual(); f.saidLate || f.inTime() != lateForecasts {
+		t.Errorf("another model has what was said of the one before: %+v", f)
 	}
 }
 

@@ -41,7 +41,8 @@ type foresight struct {
 	path     string              // its file; "ensemble" where that is in use, "" where seasonal is
 	fileID   string              // of the job file's model; "ensemble" or, for seasonal, ""
 	late     int                 // so many forecasts in a row the model was not there in time
-	saidLate bool                // that was told; it is over when the model was as often there
+	saidLate bool                // that was told; it is over when the model was there often enough in a row: see inTime
+	wasLate  int                 // how often it was told
 	failing  string              // why the model gave no forecast when that was told last, without its figures; "": it gave one since
 	changed  string              // since it was taken note of last: which forecaster is in use now, and why; ""
 	warm     bool
@@ -99,14 +100,21 @@ func askedForesight(lg *slog.Logger, j *job.Job, saved json.RawMessage, how aske
 	return f, nil
 }
 
+// alteredError says of a model's file that it is not any more what was written to it, but now what it says.
+type alteredError struct{ now string }
+
+func (e alteredError) Error() string { return "the file was changed after it was written: " + e.now }
+
 // fits says whether a model can take the place of the one in use, as an error where it cannot. id is the one that it must have, "": any.
 func (f *foresight) fits(raw []byte, id string) error {
 	info, err := forecast.ReadModelInfo(raw)
 	switch {
+	case err != nil && id != "":
+		return alteredError{fmt.Sprintf("what it holds now is no model (%v)", err)}
 	case err != nil:
 		return err
 	case id != "" && info.ID != id:
-		return fmt.Errorf("it is model %s, and not %s", info.ID, id)
+		return alteredError{fmt.Sprintf("it held model %s, and holds model %s now", id, info.ID)}
 	case info.Step != f.step || info.Horizon < f.steps:
 		return fmt.Errorf("it forecasts %d bins of %v, and the job asks for %d of %v", info.Horizon, info.Step, f.steps, f.step)
 	}
@@ -154,6 +162,7 @@ func (f *foresight) use(path string, raw []byte) error {
 	f.close()
 	f.gate.Replace(f.first(m))
 	f.model, f.path, f.warm = m, path, false
+	f.punctual()
 	return nil
 }
 
@@ -390,18 +399,30 @@ func (f *foresight) sayLate(v forecast.Verdict) {
 		f.late = 0
 		return
 	}
-	if f.late++; f.late < lateForecasts {
+	most := lateForecasts
+	if !late {
+		most = f.inTime()
+	}
+	if f.late++; f.late < most {
 		return
 	}
 	f.late, f.saidLate = 0, late
 	if !late {
 		f.lg.Info("the forecast model is in time again", "using", v.Using)
-		f.changed = fmt.Sprintf("%s gives its forecasts in time again, %d in a row: forecasts are made by %s", f.gate.First(), lateForecasts, v.Using)
+		f.changed = fmt.Sprintf("%s gives its forecasts in time again, %d in a row: forecasts are made by %s", f.gate.First(), most, v.Using)
 		return
 	}
+	f.wasLate++
 	f.lg.Warn("the forecast model takes longer than a decision waits", "using", v.Using, "why", v.Failed, "in_a_row", lateForecasts)
 	f.changed = fmt.Sprintf("forecasts are made by %s instead of %s, which was not in time for %d decisions in a row: %s", v.Using, f.gate.First(), lateForecasts, v.Why)
 }
+
+// inTime is for how many forecasts in a row a model that was told to be late has to be there in time for that to be told: twice as many each time, since one that is now late and now in
+// time would be told of again and again.
+func (f *foresight) inTime() int { return lateForecasts << min(max(f.wasLate-1, 0), 6) }
+
+// punctual forgets what was said of a model that is not in use any more.
+func (f *foresight) punctual() { f.late, f.saidLate, f.wasLate, f.failing = 0, false, 0, "" }
 
 // band90 are the quantiles between which 90 % of what comes should lie, which kale forecast show holds against it.
 func band90(fc forecast.Forecast) (levels []float64, rows []plan.Values) {

@@ -90,7 +90,9 @@ func (s *Scheduler) inUse() func() (string, error) {
 	return func() (string, error) {
 		raw, err := os.ReadFile(path)
 		if err == nil {
-			err = fits(raw, m.ID())
+			if err = fits(raw, m.ID()); err != nil {
+				err = fmt.Errorf("%s: %w. kale run goes on with what it has read of it: begin it anew, and those that are trained are held against what it uses then", path, err)
+			}
 		}
 		if err != nil {
 			return "", fmt.Errorf("the model in use, which it is to be held against, is not to be had: %w", err)

@@ -40,7 +40,9 @@ func (f *foresight) await(path, id string, spawn func(func())) *comer {
 		defer close(c.opened)
 		raw, err := durable(path)
 		if err == nil {
-			err = fits(raw, id)
+			if err = fits(raw, id); err != nil {
+				err = fmt.Errorf("%s, the file that its training has written: %w", path, err)
+			}
 		}
 		if err == nil {
 			c.model, err = forecast.NewONNX(path, raw, forecast.ONNXOptions{Threads: 1, Progress: c.tried.step})
@@ -98,6 +100,7 @@ func (f *foresight) settle(c *comer, path string, history forecast.Series) {
 	f.close()
 	f.gate.Replace(c.first)
 	f.model, f.path, f.aside, f.tried = c.model, path, c.aside, c.tried
+	f.punctual()
 	if c.aside == nil {
 		f.warm = false
 		return
@@ -187,8 +190,20 @@ func (s *Scheduler) takePromoted() {
 	if err != nil {
 		path := filepath.Join(s.opt.StateDir, promotedFile)
 		s.lg.Warn("the forecast model that was trained anew cannot be used; the job file's is", "file", path, "err", err)
-		s.want.remember(Note{At: time.Now(), Text: fmt.Sprintf("of forecast models, the promoted one, %s, cannot be used: the job file's is, until one that is trained anew is better; put the file back from a copy, or let it be: %v", path, err)})
+		s.want.remember(Note{At: time.Now(), Text: fmt.Sprintf("of forecast models, the promoted one, %s, cannot be used: %s. The job file's is used instead, until one that is trained anew is better: put the file back from a copy and begin kale run anew, or let it be", path, promotedTrouble(err))})
 	}
+}
+
+// promotedTrouble is what became of the promoted file, for people.
+func promotedTrouble(err error) string {
+	var altered alteredError
+	switch {
+	case errors.As(err, &altered):
+		return "it was changed after its promotion: " + altered.now
+	case errors.Is(err, os.ErrNotExist):
+		return "it was removed after its promotion"
+	}
+	return err.Error()
 }
 
 // promoted is the file of the model that was promoted, with an ID. It still is the candidate's where the scheduler that promoted it ended before it could move it.

@@ -203,7 +203,7 @@ func TestPromotionThatFails(t *testing.T) {
 		slow    bool
 	}{
 		{content: raw, over: "another", says: "forecast.model has changed meanwhile"},
-		{content: []byte("garbage"), says: "onnx"},
+		{content: []byte("garbage"), says: candidate + ", the file that its training has written: the file was changed after it was written: what it holds now is no model ("},
 		{says: "no such file"},
 		{content: raw, slow: true, says: "too slow"},
 		{content: raw},

@@ -42,8 +42,10 @@ type ForecastTrained struct {
 	Origins                         int
 	From                            time.Time
 	Model, Current, Seasonal, Naive float64
-	// OverCurrent and OverSeasonal are the model's leads over these.
-	OverCurrent, OverSeasonal forecast.Lead
+	// OverCurrent, OverSeasonal and OverNaive are the model's leads over these.
+	OverCurrent, OverSeasonal, OverNaive forecast.Lead
+	// Silent is why the one in use gave no forecast at all when it was measured; "": it gave one, or there is none.
+	Silent string
 	// FallsBack: the job's gate would not use it beside the seasonal forecaster.
 	FallsBack bool
 }
@@ -224,6 +226,9 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	r := s.want.Retraining
 	r.Begun = 0
 	took := job.Length(now.Sub(t.began))
+	if s.foresee.failing == "" { // it does answer here: that it did not there, in a process that has less, says nothing of it
+		t.got.Silent = ""
+	}
 	better, why := t.got.better(t.what.Current != "")
 	if quiet, mean, usual := t.what.History.Quiet(t.got.From); quiet {
 		better, why = false, fmt.Sprintf("too little traffic to tell: since %s %s records/s arrived on average, of %s usually", t.got.From.Local().Format("2006-01-02 15:04"), wholeRate(mean), wholeRate(usual))
@@ -283,7 +288,15 @@ func besideRival(model, rival float64, name string, sure bool) string {
 
 // better says whether the model is to take the place of the one in use, and why or why not. replaces: that is a model and not the seasonal forecaster. Its lead has to be more than chance
 // (forecast.Lead): else, of two that are as good as each other, every second training would put one in the place of the other.
+// One in use that gives no forecast cannot be measured: the seasonal forecaster stands in for it, and the model's leads over that and over seasonal naive have to be.
 func (t ForecastTrained) better(replaces bool) (bool, string) {
+	if replaces && t.Silent != "" {
+		better, why := t.better(false)
+		if better && !t.OverNaive.Sure() {
+			better, why = false, why+": its lead over seasonal naive may be chance"
+		}
+		return better, fmt.Sprintf("the one in use gives no forecast (%s), so that seasonal forecasts instead; of the one that was trained anew %s", t.Silent, why)
+	}
 	rival, name, lead := t.Seasonal, "seasonal", t.OverSeasonal
 	if replaces {
 		rival, name, lead = t.Current, "the one in use", t.OverCurrent

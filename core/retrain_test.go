@@ -156,15 +156,24 @@ func TestRetrainHoldsAgainstWhatIsInUse(t *testing.T) {
 			t.Errorf("after %q it is held against %s, model %s: %v", tt.note, against, info.ID, err)
 		}
 	}
-	if err := os.Remove(filepath.Join(r.state, inUseFile)); err != nil {
-		t.Fatal(err)
-	}
-	r.until("a training is given up", func() error {
-		if says := r.s.View().Retraining.Says; !strings.Contains(says, "could not be trained anew: the model in use, which it is to be held against, is not to be had: ") {
-			return errors.New(says)
+	copied := filepath.Join(r.state, inUseFile)
+	for _, tt := range []struct {
+		change func() error
+		says   string
+	}{
+		{func() error { return os.WriteFile(copied, []byte("garbage"), 0o600) }, copied + ": the file was changed after it was written: what it holds now is no model ("},
+		{func() error { return os.Remove(copied) }, "open " + copied},
+	} {
+		if err := tt.change(); err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
+		r.until("a training is given up", func() error {
+			if says := r.s.View().Retraining.Says; !strings.Contains(says, "could not be trained anew: the model in use, which it is to be held against, is not to be had: "+tt.says) {
+				return errors.New(says)
+			}
+			return nil
+		})
+	}
 }
 
 // Where next to nothing arrived every error is beyond 100 %, and tells nothing.
@@ -302,17 +311,30 @@ func TestRetrainPromotesWhatIsBetter(t *testing.T) {
 	if n := len(r.s.want.Retraining.Past); n != retrainingsKept {
 		t.Errorf("%d are kept", n)
 	}
-	// A promoted file that is damaged is told of as an event, with its name, and the job goes on with what the job file says.
-	if err := os.WriteFile(filepath.Join(r.state, promotedFile), []byte("garbage"), 0o600); err != nil {
+	// A promoted file that was changed or removed is told of as an event, with its name and what helps, and the job goes on with what the job file says.
+	path, promoted := filepath.Join(r.state, promotedFile), r.s.want.Retraining.Promoted
+	other, otherID, err := someModel(20, []time.Duration{time.Minute}, 77)
+	if err != nil {
 		t.Fatal(err)
 	}
-	r.reopen()
-	r.beat()
-	if r.s.foresee.model != nil {
-		t.Error("a damaged model is in use")
-	}
-	if _, err := r.note("of forecast models, the promoted one, " + filepath.Join(r.state, promotedFile) + ", cannot be used"); err != nil {
-		t.Error(err)
+	for says, change := range map[string]func() error{
+		"it was changed after its promotion: what it holds now is no model (": func() error { return os.WriteFile(path, []byte("garbage"), 0o600) },
+		"it was changed after its promotion: it held model " + promoted + ", and holds model " + otherID + " now. The job file's is used instead, until one that is trained anew is better: put the file back from a copy and begin kale run anew, or let it be": func() error {
+			return os.WriteFile(path, other, 0o600)
+		},
+		"it was removed after its promotion. The job file's": func() error { return os.Remove(path) },
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		r.beat()
+		if r.s.foresee.model != nil {
+			t.Errorf("%s: it is in use", says)
+		}
+		if _, err := r.note("of forecast models, the promoted one, " + path + ", cannot be used: " + says); err != nil {
+			t.Error(err)
+		}
 	}
 	r.s.want.Retraining.Over = "the ID of another file" // that the job file named
 	if err := r.s.save(); err != nil {

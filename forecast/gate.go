@@ -19,7 +19,8 @@ type GateOptions struct {
 	// 0.01 by default. A difference of less than 1 % of the traffic moves no worker.
 	Margin float64
 	// Hold is the least time from one change to the next; a quarter of the window by
-	// default.
+	// default. To come back after it has fallen back before, lately, it takes twice as long each time, up to 64 times: of two that are as good as each
+	// other one is now and then the worse by chance. A primary that leads by more than three standard errors need not wait for that.
 	Hold time.Duration
 	// MaxWAPE is the error above which the forecaster in use is not trusted, until it is known what
 	// is usual for it; 0.35 by default. Then the limit is five times what is usual, within 0.15 and MaxWAPE,
@@ -40,6 +41,9 @@ const (
 	windowMinBins    = 120
 	minBinsHorizons  = 2
 	marginReturns    = 0.25 // of Margin
+	forgetWindows    = 24   // so many windows in use undo one time that it fell back
+	mostLeft         = 7    // times that it fell back count
+	returnsSurely    = 3    // standard errors
 	keptPerWindow    = 24   // forecasts kept for scoring, spread over the window
 	gateStateVersion = 1
 )
@@ -129,7 +133,7 @@ func (g *Gate) Replace(primary Forecaster) {
 	}
 	g.primary = primary
 	g.state.Primary = identity(primary)
-	g.state.FallenBack, g.state.Changed, g.state.Untrusted = false, time.Time{}, false
+	g.state.FallenBack, g.state.Left, g.state.Changed, g.state.Untrusted = false, 0, time.Time{}, false
 	for i := range g.state.Kept {
 		g.state.Kept[i].Primary = nil
 	}
@@ -263,7 +267,8 @@ func (g *Gate) judge(now time.Time, s gateScores, o GateOptions) {
 	if g.primary == nil || s.primary.Bins < o.MinBins {
 		return
 	}
-	if !g.state.Changed.IsZero() && now.Sub(g.state.Changed) < o.Hold {
+	since := now.Sub(g.state.Changed)
+	if !g.state.Changed.IsZero() && since < o.Hold {
 		return
 	}
 	p, f := s.primary.WAPE, s.fallback.WAPE
@@ -272,8 +277,9 @@ func (g *Gate) judge(now time.Time, s gateScores, o GateOptions) {
 	}
 	switch {
 	case !g.state.FallenBack && o.worse(p, f):
+		g.state.Left = min(max(0, g.state.Left-int(since/(forgetWindows*o.Window)))+1, mostLeft)
 		g.state.FallenBack, g.state.Changed = true, now
-	case g.state.FallenBack && p <= f+marginReturns*o.Margin:
+	case g.state.FallenBack && p <= f+marginReturns*o.Margin && (since >= o.Hold<<(max(g.state.Left, 1)-1) || s.lead.By > returnsSurely*s.lead.SE):
 		g.state.FallenBack, g.state.Changed = false, now
 	}
 }

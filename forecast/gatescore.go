@@ -14,6 +14,7 @@ type GateState struct {
 	Primary, Fallback string // identities of the forecasters that the rest is about
 	FallenBack        bool
 	Changed           time.Time // when FallenBack last changed; zero: never
+	Left              int       // how often it fell back lately, which makes it slower to come back
 	Untrusted         bool      // the forecaster in use was not trusted last: it has to be the better for it
 	Using             string    // what the last forecast came from
 	Kept              []KeptForecast
@@ -46,6 +47,7 @@ func (g *Gate) State() GateState {
 // another version, or one that cannot have come from a gate, is an error, and
 // leaves the gate as it was.
 func (g *Gate) Restore(s GateState) error {
+	s.Left = min(max(s.Left, 0), mostLeft)
 	if s.Version != gateStateVersion {
 		return fmt.Errorf("restore forecast gate: the state is of version %d and this program reads %d: start the gate without it", s.Version, gateStateVersion)
 	}
@@ -64,7 +66,7 @@ func (g *Gate) Restore(s GateState) error {
 		kept = append(kept, k)
 	}
 	if s.Primary != g.state.Primary {
-		s.FallenBack, s.Changed, s.Untrusted = false, time.Time{}, false
+		s.FallenBack, s.Left, s.Changed, s.Untrusted = false, 0, time.Time{}, false
 	}
 	past, err := g.ownPast(s)
 	if err != nil {
@@ -233,6 +235,7 @@ func (g *Gate) forget(history Series, o GateOptions) {
 type gateScores struct {
 	primary, fallback, primaryAlone, fallbackAlone Score
 	quiet                                          bool // next to nothing arrived in the bins of primary and fallback
+	lead                                           Lead // of the primary over the fallback, over the same bins
 }
 
 // came says by what the events of the forecasters' calendar multiplied each bin of the history.
@@ -258,11 +261,14 @@ func (f Forecast) usual() []float64 {
 // not trained on are preferred, as soon as there are enough of them.
 func (g *Gate) scores(history Series, o GateOptions) gateScores {
 	var p, f, unseenP, unseenF, aloneP, aloneF misses
+	var all, unseen contest
 	n := len(history.Values)
 	from := history.Bin(history.End().Add(-o.Window))
 	came := g.came(history)
 	for _, k := range g.state.Kept {
 		origin, seen := history.Bin(k.At), 0
+		all.begin(origin, len(k.Primary))
+		unseen.begin(origin, len(k.Primary))
 		if k.Seen {
 			seen = 1
 		}
@@ -283,18 +289,45 @@ func (g *Gate) scores(history Series, o GateOptions) gateScores {
 				p.add(i, actual, times*k.Primary[h])
 				p.seen += seen
 				f.add(i, actual, times*k.Fallback[h])
+				all.add(actual, float64(times*k.Primary[h]), float64(times*k.Fallback[h]))
 				if !k.Seen {
 					unseenP.add(i, actual, times*k.Primary[h])
 					unseenF.add(i, actual, times*k.Fallback[h])
+					unseen.add(actual, float64(times*k.Primary[h]), float64(times*k.Fallback[h]))
 				}
 			}
 		}
 	}
 	if unseenP.bins >= o.MinBins {
-		p, f = unseenP, unseenF
+		p, f, all = unseenP, unseenF, unseen
 	}
-	return gateScores{p.score(), f.score(), aloneP.score(), aloneF.score(), quiet(p.actual/float64(p.bins), meanOrNaN(history.Values))}
+	return gateScores{p.score(), f.score(), aloneP.score(), aloneF.score(), quiet(p.actual/float64(p.bins), meanOrNaN(history.Values)), all.lead()}
 }
+
+// contest is a duel over kept forecasts, those of which bins have come.
+type contest struct {
+	duel
+	origins []int
+	steps   int
+	next    int  // the origin that is looked at
+	opened  bool // it is in the duel
+}
+
+// begin looks at an origin, from which so many steps were forecast.
+func (c *contest) begin(origin, steps int) {
+	c.next, c.opened, c.steps = origin, false, max(c.steps, steps)
+}
+
+// add takes in what both said of a bin after the origin.
+func (c *contest) add(actual, own, other float64) {
+	if !c.opened {
+		c.duel.begin()
+		c.origins, c.opened = append(c.origins, c.next), true
+	}
+	c.duel.add(actual, own, other)
+}
+
+func (c *contest) lead() Lead { return c.duel.lead(overlapping(c.origins, c.steps)) }
 
 // misses sums errors for a Score.
 type misses struct {

@@ -1,6 +1,8 @@
 package forecast
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -95,7 +97,7 @@ func TestTrainingReportsItsLead(t *testing.T) {
 	for name, c := range map[string]struct {
 		lead  Lead
 		other Errors
-	}{"seasonal": {r.OverSeasonal, r.Seasonal}, "against": {r.OverAgainst, r.Against}} {
+	}{"seasonal": {r.OverSeasonal, r.Seasonal}, "against": {r.OverAgainst, r.Against}, "naive": {r.OverNaive, r.Naive}} {
 		if want := c.other.WAPE - r.Model.WAPE; math.Abs(c.lead.By-want) > 1e-9 || !(c.lead.SE > 0) {
 			t.Errorf("over %s it leads by %+v, want %v", name, c.lead, want)
 		}
@@ -109,6 +111,34 @@ func TestOverlapping(t *testing.T) {
 	for want, origins := range map[int][]int{0: {0, 10, 20}, 2: {0, 4, 8, 20}, 9: {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}} {
 		if got := overlapping(origins, 10); got != want {
 			t.Errorf("of %v %d are within ten bins, want %d", origins, got, want)
+		}
+	}
+}
+
+// mute is a forecaster that never answers.
+type mute struct {
+	Forecaster
+	err error
+}
+
+func (m mute) Forecast(Series, int) (Forecast, error) { return Forecast{}, m.err }
+
+// A model that gives no answer is told as that where others are held against it, unless all that it lacks is history.
+func TestTrainingAgainstWhatNeverAnswers(t *testing.T) {
+	t.Parallel()
+	s := synthetic(28*24, time.Hour, func(i int) float64 { return cycle(float64(i)/24) + float64(i*7%11) })
+	for name, c := range map[string]struct {
+		err  error
+		told bool
+	}{
+		"too slow": {fmt.Errorf("m: %w", ErrTooSlow), true}, "broken": {errors.New("it is broken"), true}, "short": {fmt.Errorf("m: %w", ErrShortHistory), false},
+	} {
+		_, r, err := TrainLinear(s, LinearOptions{Horizon: 4, Seasons: []time.Duration{24 * time.Hour}, holdout: 20, Against: mute{NewNaive(24 * time.Hour), c.err}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.told != errors.Is(r.Silent(), c.err) || !math.IsNaN(r.Against.WAPE) || !(r.OverNaive.SE > 0) {
+			t.Errorf("%s: it tells %v, error %v, lead over naive %+v", name, r.Silent(), r.Against.WAPE, r.OverNaive)
 		}
 	}
 }

@@ -75,8 +75,8 @@ type TrainReport struct {
 	// Unanswered is at how many of the holdout's origins Against gave no forecast, and NoAnswer why at the first of them.
 	Unanswered int
 	NoAnswer   error
-	// The model's leads over Seasonal and Against.
-	OverSeasonal, OverAgainst Lead
+	// The model's leads over Seasonal, Against and Naive.
+	OverSeasonal, OverAgainst, OverNaive Lead
 
 	// Of the linear model.
 	Lags     []int   // bins
@@ -89,6 +89,14 @@ type TrainReport struct {
 	Best   int                  // the epoch whose weights it has, from 1
 }
 
+// Silent is why Against gave no forecast at any of the holdout's origins, other than for want of history; nil: it gave one, or there is none.
+func (r TrainReport) Silent() error {
+	if r.Unanswered < r.Holdout || errors.Is(r.NoAnswer, ErrShortHistory) {
+		return nil
+	}
+	return r.NoAnswer
+}
+
 // measure fills the report's errors over the origins of the holdout. filled is the
 // history without gaps, and predict the model's forecast. It is an error that against was closed meanwhile: nobody waits for the report then.
 func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout []int, against Forecaster, predict func(origin int) []float64) error {
@@ -96,7 +104,7 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 	r.From = history.At(holdout[0])
 	var model, naive, seasonal, other tally
 	var ours, repeats tried
-	var overSeasonal, overOther duel
+	var overSeasonal, overOther, overNaive duel
 	rival := NewSeasonal(durations(seasons, history.Step))
 	steps := 0
 	for _, o := range holdout {
@@ -121,10 +129,12 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 		mine, naives := ours.band(past, said), repeats.band(past, again)
 		overSeasonal.begin()
 		overOther.begin()
+		overNaive.begin()
 		for h := range said {
 			a := history.Values[o+h]
 			model.add(a, mine(h))
 			naive.add(a, naives(h))
+			overNaive.add(a, said[h], again[h])
 			if err == nil {
 				seasonal.add(a, fc.bin(h))
 				overSeasonal.add(a, said[h], fc.Mean[h])
@@ -137,7 +147,7 @@ func (r *TrainReport) measure(history Series, filled []float64, seasons, holdout
 	}
 	r.Holdout = len(holdout)
 	overlap := overlapping(holdout, steps)
-	r.OverSeasonal, r.OverAgainst = overSeasonal.lead(overlap), overOther.lead(overlap)
+	r.OverSeasonal, r.OverAgainst, r.OverNaive = overSeasonal.lead(overlap), overOther.lead(overlap), overNaive.lead(overlap)
 	r.Model, r.Naive, r.Seasonal, r.Against = model.errors(math.NaN()), naive.errors(math.NaN()), seasonal.errors(math.NaN()), other.errors(math.NaN())
 	return nil
 }

@@ -100,4 +100,8 @@ func TestForecastOfAModelThatNeverAnswers(t *testing.T) {
 		t.Errorf("exit code %d: %s\n%s", r.code, r.err, r.out)
 	}
 	t.Logf("train: %v", took)
+	r, _ = run("train", "-trace", trace, "-horizon", "1h", "-o", filepath.Join(dir, "new.onnx"), "-against", endless, "-json")
+	if got, err := trainedAnew([]byte(r.out)); err != nil || !strings.Contains(got.Silent, why) || !(got.OverNaive.SE > 0) { // which a scheduler reads
+		t.Errorf("exit code %d: a scheduler reads %+v of it, %v", r.code, got, err)
+	}
 }

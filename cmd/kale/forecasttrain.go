@@ -213,7 +213,7 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	if f.model == forecast.FEDformer {
 		_ = os.Remove(f.out + partSuffix) // what it was for is done
 	}
-	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal).led(r.OverSeasonal), measure("naive", r.Holdout, r.Naive)}
+	rows := []measured{measure(r.Info.Name, r.Holdout, r.Model), measure("seasonal", r.Holdout, r.Seasonal).led(r.OverSeasonal), measure("naive", r.Holdout, r.Naive).led(r.OverNaive)}
 	if f.against != "" {
 		rows = append(rows, measure(filepath.Base(f.against), r.Holdout, r.Against).led(r.OverAgainst))
 	}
@@ -236,6 +236,9 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 		}
 		if note != "" {
 			said["note"] = note
+		}
+		if err := r.Silent(); err != nil {
+			said["against_failed"] = err.Error()
 		}
 		if f.model == forecast.FEDformer {
 			said["epochs"], said["best_epoch"] = trainedEpochs(r.Epochs), r.Best

@@ -98,7 +98,7 @@ func TestPlanWithoutACluster(t *testing.T) {
 	for name, c := range map[string]struct{ block, waits string }{
 		"a dead one": {"  backend \"slurm\" {\n    shared_dir = \"" + shared + "\"\n    rest       = \"http://127.0.0.1:1\"\n  }\n}\n", ""},
 		"a hung one": {"  backend \"nomad\" {\n    address = \"http://" + mute.Addr().String() + "\"\n  }\n}\n",
-			"waiting for the backend \"nomad\", which has not answered yet, up to 2s500ms\n"},
+			"waiting for the backend \"nomad\", which has not answered yet, up to 2.5s\n"},
 	} {
 		file := write(t, head+c.block)
 		r := s.run("plan", file)

@@ -142,23 +142,25 @@ func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n'
 func trainedAnew(raw []byte) (core.ForecastTrained, error) {
 	nan := math.NaN()
 	unsure := forecast.Lead{By: nan, SE: nan}
-	out := core.ForecastTrained{Model: nan, Current: nan, Seasonal: nan, Naive: nan, OverSeasonal: unsure, OverCurrent: unsure}
+	out := core.ForecastTrained{Model: nan, Current: nan, Seasonal: nan, Naive: nan, OverSeasonal: unsure, OverCurrent: unsure, OverNaive: unsure}
 	var said struct {
 		ID        string     `json:"id"`
 		From      time.Time  `json:"holdout_from"`
 		FallsBack *bool      `json:"gate_falls_back"`
+		Silent    string     `json:"against_failed"`
 		Errors    []measured `json:"errors"`
 	}
 	if err := json.Unmarshal(raw, &said); err != nil {
 		return out, fmt.Errorf("read what kale forecast train has printed: %w", err)
 	}
+	out.Silent = said.Silent
 	out.ID, out.From, out.FallsBack = said.ID, said.From, said.FallsBack == nil || *said.FallsBack
 	for i, to := range []*float64{&out.Model, &out.Seasonal, &out.Naive, &out.Current} { // in the order of forecastTrain
 		if i < len(said.Errors) && said.Errors[i].WAPE != nil {
 			*to, out.Origins = *said.Errors[i].WAPE, said.Errors[i].Origins
 		}
 	}
-	for i, to := range map[int]*forecast.Lead{1: &out.OverSeasonal, 3: &out.OverCurrent} {
+	for i, to := range map[int]*forecast.Lead{1: &out.OverSeasonal, 2: &out.OverNaive, 3: &out.OverCurrent} {
 		if i < len(said.Errors) && said.Errors[i].Lead != nil && said.Errors[i].LeadSE != nil {
 			*to = forecast.Lead{By: *said.Errors[i].Lead, SE: *said.Errors[i].LeadSE}
 		}

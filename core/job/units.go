@@ -103,7 +103,7 @@ func quantity(text string) (number, unit, rest string) {
 	return number, text[:end], strings.TrimLeft(text[end:], " ")
 }
 
-// FormatDuration writes a duration as job files do, with the largest units that say it exactly.
+// FormatDuration writes a duration as job files do, with the largest units that say it exactly: each once, and a fraction in the last of them, such as 1m39.998s.
 func FormatDuration(d time.Duration) string {
 	if d == 0 {
 		return "0s"
@@ -115,7 +115,7 @@ func FormatDuration(d time.Duration) string {
 	for _, u := range []struct {
 		name string
 		size time.Duration
-	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}} {
 		if u.name == "d" && (d%u.size != 0 || d < 2*u.size) {
 			continue // "24h" and "36h" read better than "1d" and "1d12h".
 		}
@@ -124,8 +124,11 @@ func FormatDuration(d time.Duration) string {
 			d -= n * u.size
 		}
 	}
-	if d > 0 {
-		fmt.Fprintf(&out, "%gms", float64(d)/float64(time.Millisecond))
+	switch {
+	case d >= time.Second:
+		out.WriteString(strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s")
+	case d > 0:
+		out.WriteString(strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', -1, 64) + "ms")
 	}
 	return out.String()
 }

@@ -31,9 +31,21 @@ func TestParseDuration(t *testing.T) {
 }
 
 func TestFormatDurationIsReadBack(t *testing.T) {
-	for _, d := range []time.Duration{0, time.Millisecond, 1500 * time.Microsecond, time.Second, 90 * time.Minute, 24 * time.Hour, 36 * time.Hour, 168 * time.Hour, 25*time.Hour + 3*time.Millisecond} {
+	for _, d := range []time.Duration{0, time.Millisecond, 1500 * time.Microsecond, time.Second, 90 * time.Minute, 24 * time.Hour, 36 * time.Hour, 168 * time.Hour, 25*time.Hour + 3*time.Millisecond, 99998240 * time.Microsecond, 3*time.Hour + time.Nanosecond} {
 		if got, err := ParseDuration(FormatDuration(d)); err != nil || got != d {
 			t.Errorf("%v is written as %q and read as %v, %v", d, FormatDuration(d), got, err)
+		}
+	}
+}
+
+// Each unit is written once, and a fraction in the last.
+func TestFormatDuration(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"1m39.99824s": 99998240 * time.Microsecond, "1.5ms": 1500 * time.Microsecond, "1.5s": 1500 * time.Millisecond, "250ms": 250 * time.Millisecond, "25h3ms": 25*time.Hour + 3*time.Millisecond,
+		"7d": 168 * time.Hour, "36h": 36 * time.Hour, "1h30m": 90 * time.Minute, "0.001ms": time.Microsecond, "-1m500ms": -60500 * time.Millisecond,
+	} {
+		if got := FormatDuration(d); got != want {
+			t.Errorf("%v is written as %q, want %q", d, got, want)
 		}
 	}
 }

@@ -27,14 +27,20 @@ var ErrCounter = errors.New("the values look like a counter, and not like rates"
 
 // When values look like a counter. What people write by hand, such as ramps and saws, is none: its differences are smooth, but for their rounding.
 const (
-	counterLeast  = 50  // rows, where it never begins anew,
-	restartsLeast = 20  // and where it does
-	nearlyAll     = 20  // of so many rows one may fall,
-	nearZero      = 0.1 // to no more than this share of what it was
-	turnsLeast    = 5   // of so many differences one turns from growing to falling, or back; of those of noise two of three do
-	aboveRounding = 3   // times the least that two differences differ by: so far apart are those that differ the most, one in ten
-	mostRestarts  = 10  // of so many rows of a [Counter] one may fall
-	longGap       = 1.5 // median distances of rows: so far apart are two between which one is missing
+	counterLeast  = 200  // rows, unless its name says that it is one: then
+	namedLeast    = 50   // where it never begins anew,
+	restartsLeast = 20   // and where it does
+	nearlyAll     = 20   // of so many rows one may fall,
+	nearZero      = 0.1  // to no more than this share of what it was
+	turnsLeast    = 5    // of so many differences one turns from growing to falling, or back; of those of noise two of three do
+	aboveRounding = 1.5  // times the least that two differences differ by: so far apart are those that differ the most, one in ten
+	sumLeast      = 500  // rows of a sum of counters, of which each begins anew by itself,
+	sumFalls      = 100  // and of so many rows of that one may fall, to whatever it be
+	blockLeast    = 4    // rows, up to one in so many
+	blockShare    = 12   // of all: over so many it is looked whether noise adds up
+	addsUp        = 0.65 // of what the noise of independent differences would add up to
+	mostRestarts  = 10   // of so many rows of a [Counter] one may fall
+	longGap       = 1.5  // median distances of rows: so far apart are two between which one is missing
 )
 
 // falls are the rows that are less than the one before.
@@ -47,28 +53,42 @@ func (p *rowParser) falls() (out []int) {
 	return out
 }
 
-// checkRates says, as an error, that the rows, which are in order, look like a counter: nearly none is less than the one before, but for those that begin anew near zero, and what is
-// added from one to the next goes up and down as traffic does. A column whose name says that it is a counter needs no more than not to fall.
+// checkRates says, as an error, that the rows, which are in order, look like a counter: nearly none is less than the one before, but for those that begin anew near zero, once or in rows
+// running, or, of a long sum of counters, very few; and what is added from one to the next goes up and down as traffic does. A column whose name says that it is a counter needs no more than not to fall.
 func (p *rowParser) checkRates() error {
 	falls, n := p.falls(), len(p.rows)
-	if n < restartsLeast || len(falls) == 0 && n < counterLeast || len(falls)*nearlyAll > n {
-		return nil
-	}
-	for _, i := range falls {
-		if p.rows[i].rate > nearZero*p.rows[i-1].rate {
-			return nil
+	named := strings.HasSuffix(normal(p.columns.rateName), "_total")
+	least := counterLeast
+	if named {
+		least = namedLeast
+		if len(falls) > 0 {
+			least = restartsLeast
 		}
 	}
-	if !p.grows(strings.HasSuffix(normal(p.columns.rateName), "_total")) {
+	if n < least || len(falls)*nearlyAll > n || !p.beginsAnew(falls) && (n < sumLeast || len(falls)*sumFalls > n) || !p.grows(named) {
 		return nil
 	}
 	at, never := p.rows[n-1].line, ""
 	if len(falls) > 0 {
 		at = p.rows[falls[0]].line
-		never = fmt.Sprintf(", save %d that begin anew near 0, the first on line %d", len(falls), at)
+		never = fmt.Sprintf(", save %d that begin anew, the first on line %d", len(falls), at)
 	}
 	return fmt.Errorf("%s:%d:1: %w: of %d rows none is less than the one before%s. Give -counter to take what is added from row to row (its new beginnings are gaps), or -counter=false where they are events per second after all",
 		p.name, at, ErrCounter, n, never)
+}
+
+// beginsAnew says whether each fall is to near zero, those in rows running by what was before the first.
+func (p *rowParser) beginsAnew(falls []int) bool {
+	before := 0.0
+	for k, i := range falls {
+		if k == 0 || falls[k-1] != i-1 {
+			before = p.rows[i-1].rate
+		}
+		if p.rows[i].rate > nearZero*before {
+			return false
+		}
+	}
+	return true
 }
 
 // far is the distance of two rows between which one is missing.
@@ -108,7 +128,31 @@ func (p *rowParser) grows(named bool) bool {
 	}
 	slices.Sort(apart)
 	first := slices.IndexFunc(apart, func(d float64) bool { return d > 0 })
-	return first >= 0 && turns*turnsLeast >= len(apart) && apart[len(apart)*9/10] > aboveRounding*apart[first]
+	return first >= 0 && turns*turnsLeast >= len(apart) && apart[len(apart)*9/10] > aboveRounding*apart[first] && accumulates(added)
+}
+
+// accumulates says whether the noise of what is added from row to row adds up, as that of a counter does: what came once too many stays in it. The noise of a rate, or its rounding, is
+// of its row alone. Third differences of the sum, which know nothing of level, slope and curve, over k rows are to those over one, in their mean square, as k : 1 where it adds up, and as
+// 1 : 1 where it does not.
+func accumulates(added []float64) bool {
+	sum := make([]float64, len(added)+1)
+	for i, d := range added {
+		sum[i+1] = sum[i] + d
+	}
+	third := func(k int) float64 {
+		squares, n := 0.0, 0
+		for i := 0; i+3*k < len(sum); i++ {
+			d := sum[i+3*k] - 3*sum[i+2*k] + 3*sum[i+k] - sum[i]
+			squares, n = squares+d*d, n+1
+		}
+		return squares / float64(max(1, n))
+	}
+	for k := blockLeast; k <= max(blockLeast, len(added)/blockShare); k = k * 3 / 2 {
+		if third(k) <= addsUp*float64(k)*third(1) {
+			return false
+		}
+	}
+	return true
 }
 
 // differences makes rates of the rows, which are in order and a counter's.

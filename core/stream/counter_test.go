@@ -42,7 +42,7 @@ func TestCounter(t *testing.T) {
 	truth := busy(400)
 	text := scraped(truth, 150, 300)
 	_, _, err := ParseCurve("c.csv", strings.NewReader(text), RatesOnly)
-	if !errors.Is(err, ErrCounter) || !strings.HasPrefix(err.Error(), "c.csv:152:1: ") || !strings.Contains(err.Error(), "save 2 that begin anew near 0, the first on line 152") || !strings.Contains(err.Error(), "Give -counter to") {
+	if !errors.Is(err, ErrCounter) || !strings.HasPrefix(err.Error(), "c.csv:152:1: ") || !strings.Contains(err.Error(), "save 2 that begin anew, the first on line 152") || !strings.Contains(err.Error(), "Give -counter to") {
 		t.Errorf("it says %v", err)
 	}
 	if c, _, err := ParseCurve("c.csv", strings.NewReader(text), Rates); err != nil || c.Rates[1] != truth[0]*60 {

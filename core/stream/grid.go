@@ -53,9 +53,9 @@ func (p *rowParser) curve() (Curve, error) {
 		return p.onGrid(first, shortest)
 	}
 	usual := medianStep(p.rows)
-	for _, step := range []int64{roundStep(usual), usual} {
+	for _, step := range likelySteps(p.rows, usual) {
 		if start, worst, ok := fits(p.rows, step); ok {
-			p.snapped = time.Duration(worst)
+			p.snapped, p.usual = time.Duration(worst), time.Duration(usual)
 			return p.onGrid(start, step)
 		}
 	}
@@ -97,6 +97,36 @@ func medianStep(rows []row) int64 {
 	}
 	slices.Sort(steps)
 	return steps[(len(steps)-1)/2]
+}
+
+// wholeSteps are those of which a bin is a whole number where it has none of the usual lengths.
+var wholeSteps = []time.Duration{5 * time.Minute, time.Minute, 30 * time.Second, 10 * time.Second, 5 * time.Second, time.Second, 100 * time.Millisecond, 10 * time.Millisecond, time.Millisecond}
+
+// likelySteps are the lengths of a bin that rows with a median distance may be meant to have, the likeliest first: a usual one; of those within the jitter a whole number of minutes before one of
+// seconds, and so on; the mean distance on the grid that the median makes, where it is within the jitter; the median. The jitter is the median of how far the distances are from theirs.
+func likelySteps(rows []row, usual int64) []int64 {
+	bins, apart := int64(0), make([]int64, len(rows)-1)
+	for i := range apart {
+		d := rows[i+1].at - rows[i].at
+		bins += nearest(d, usual)
+		apart[i] = abs(d - usual)
+	}
+	slices.Sort(apart)
+	jitter := apart[(len(apart)-1)/2]
+	var out []int64
+	if round := roundStep(usual); round != usual || slices.Contains(roundSteps, time.Duration(usual)) {
+		out = append(out, round)
+	}
+	mean := nearest(rows[len(rows)-1].at-rows[0].at, max(1, bins))
+	if abs(mean-usual) > jitter {
+		mean = usual
+	}
+	for _, whole := range wholeSteps {
+		if step := nearest(mean, int64(whole)) * int64(whole); step > 0 && abs(step-mean) <= jitter {
+			out = append(out, step)
+		}
+	}
+	return append(out, mean, usual)
 }
 
 // roundSteps are usual lengths of bins, all of which divide a day.

@@ -42,7 +42,7 @@ type rowParser struct {
 	// What was done to the rows: the first line out of order, how many were left out and the first of them, the longest move.
 	unsorted         int
 	twice, twiceLine int
-	snapped          time.Duration
+	snapped, usual   time.Duration // usual: the median distance of those that were moved
 
 	// values are what the file has; restarts is how often a counter began anew, and restartLine where it did first.
 	values                Values
@@ -234,7 +234,11 @@ func (p *rowParser) said(step time.Duration) []string {
 		say("%d rows say the same as another, the first on line %d, and were left out.", p.twice, p.twiceLine)
 	}
 	if p.snapped > 0 {
-		say("the timestamps were moved onto bins of %v, by %v at most.", step, p.snapped.Round(time.Millisecond))
+		taken := ""
+		if off := (p.usual - step).Round(time.Millisecond); off != 0 {
+			taken = fmt.Sprintf(", for which their median distance of %v is taken", step+off)
+		}
+		say("the timestamps were moved onto bins of %v%s, by %v at most.", step, taken, p.snapped.Round(time.Millisecond))
 	}
 	p.sayJump(step, say)
 	switch {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -82,9 +83,9 @@ var exports = map[string]struct {
 		fail: "t.csv:3:1: 2024-10-27T02:00:00Z has a rate of 3 here and of 1 on line 1: keep the right one; where it is the hour that is lived twice when clocks are put back, " +
 			"write times in UTC or with their offset, such as 02:30:00+02:00"},
 	"a scraper": {text: "1714521601,1\n1714521659,2\n1714521722,3\n1714521840,5\n", want: minutes(1, 2, 3, nan, 5),
-		notes: []string{"the timestamps were moved onto bins of 1m0s, by 2s at most."}},
+		notes: []string{"the timestamps were moved onto bins of 1m0s, for which their median distance of 1m3s is taken, by 2s at most."}},
 	"a scraper at the half minute": {text: "1714521630.2,1\n1714521689.9,2\n1714521750.1,3\n", want: Curve{Start: start.Add(30 * time.Second), Step: time.Minute, Rates: []float64{1, 2, 3}},
-		notes: []string{"the timestamps were moved onto bins of 1m0s, by 200ms at most."}},
+		notes: []string{"the timestamps were moved onto bins of 1m0s, for which their median distance of 59.7s is taken, by 200ms at most."}},
 	"two in one bin": {text: "1714521600000,1\n1714521600001,1\n1714608000000,2\n1714694400000,2\n", fail: "t.csv:2:1: 2024-05-01T00:00:00.001Z lies in the bin of 24h0m0s that line 1 has: keep one of them"},
 	"few of many":    {text: "1714521600,1\n1714521660,2\n1714524000,3\n1714531260,4\n", want: sparse(minutes(), map[int]float64{0: 1, 1: 2, 40: 3, 161: 4})},
 	"no rate": {text: "time,rate\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,\n2024-05-01T00:02:00Z,null\n2024-05-01T00:03:00Z,2\n2024-05-01T00:04:00Z,2\n", want: minutes(1, nan, nan, 2, 2),
@@ -198,6 +199,37 @@ func TestWideTextIsNamed(t *testing.T) {
 			}
 			if _, _, err := ParseCurve("t.csv", bytes.NewReader(raw), RatesOnly); err == nil || !strings.Contains(err.Error(), "t.csv:1:1: it is text in "+code+", and UTF-8 is read") {
 				t.Errorf("%s, mark %v: %v", code, mark, err)
+			}
+		}
+	}
+}
+
+// Rows that are some seconds off a grid have the width of its bins, and not that of the median distance, from which a long trace would drift away: it is told for what that is taken.
+func TestJitteredWidths(t *testing.T) {
+	t.Parallel()
+	for _, want := range []time.Duration{100 * time.Second, 97 * time.Second, 7 * time.Minute, 450 * time.Millisecond, time.Minute, 25 * time.Minute, 12 * time.Minute, 97300 * time.Millisecond} {
+		for _, n := range []int{40, 20_000} {
+			rng := rand.New(rand.NewPCG(1, uint64(n)))
+			var b strings.Builder
+			for i := range n {
+				off := time.Duration(0.1 * (2*rng.Float64() - 1) * float64(want))
+				if i%50 != 20 { // some are missing
+					fmt.Fprintf(&b, "%d,%d\n", start.Add(time.Duration(i)*want+off).UnixNano(), i)
+				}
+			}
+			c, notes, err := ParseCurve("t.csv", strings.NewReader(b.String()), Rates)
+			if err != nil {
+				t.Errorf("%d bins of %v: %v", n, want, err)
+				continue
+			}
+			said := strings.Join(notes, "\n")
+			if n > 1000 && c.Step != want || (c.Step-want).Abs() > want/100 || len(c.Rates) != n || !strings.Contains(said, fmt.Sprintf("moved onto bins of %v, for which their median distance of ", c.Step)) {
+				t.Errorf("%d bins of %v are read as %d of %v: %s", n, want, len(c.Rates), c.Step, said)
+			}
+			for i, r := range c.Rates {
+				if !math.IsNaN(r) && r != float64(i) {
+					t.Fatalf("%d bins of %v: the %dth has %v", n, want, i, r)
+				}
 			}
 		}
 	}

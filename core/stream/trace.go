@@ -86,7 +86,8 @@ func readPacked(path string, r io.Reader, values Values) (c Curve, notes []strin
 //
 // The time is RFC 3339, such as 2024-05-01T13:00:00Z, or a like form of ISO 8601 (a date alone is its midnight; UTC where no offset is written), or the time since
 // 1970 in seconds, milliseconds, microseconds or nanoseconds, which of these by its magnitude and the same in all rows. Rows may be in any order. The shortest
-// distance between two is the bin's length where all are whole bins apart; else all must lie within a quarter of a bin of such a grid, and are moved onto it.
+// distance between two is the bin's length where all are whole bins apart; else all must lie within a quarter of a bin of such a grid, and are moved onto it: its bins
+// are of a whole number of seconds, or of 10 s, or of minutes, where the median distance of two rows is one but for the jitter.
 // A missing bin, or one whose rate is empty, is a gap (NaN). values says what the second column is: a counter is refused unless it is asked for.
 //
 // The notes are sentences that say what was made of the rows that their writer may not have meant. Errors begin with name:line:column, as compilers' do.
