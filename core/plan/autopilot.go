@@ -73,22 +73,31 @@ func (p autopilot) statistic(r row) (usage float64, ok bool) {
 	return means[min(max(k, 1), len(means))-1], true
 }
 
-// steady applies delay, decay and limit of growth to a wish. Planned is when
-// workers were last taken away.
+// steady applies delay, decay and limit of growth to a wish. Planned is up to when
+// the time in which workers may be taken away is used up: while none may be, until
+// now; of what has passed since, whole workers use as much as they take to go.
 func (p autopilot) steady(s *sheet, m *memory, wish int) int {
 	now, current := s.o.Now, s.current
-	if math.Abs(float64(wish-current)) < autopilotSmall*float64(current) {
-		return current
-	}
-	if wish >= current {
+	small := math.Abs(float64(wish-current)) < autopilotSmall*float64(current)
+	if wish >= current || small {
+		m.Planned = now
+		if small {
+			return current
+		}
 		return min(wish, max(2*current, 1))
 	}
 	wish = max(wish, int(m.Wishes.largest(now.Add(-p.delay), float64(wish))))
 	passed := now.Sub(m.Planned)
-	if wish >= current || passed < autopilotAverage {
+	if wish >= current || passed < 0 || m.Planned.IsZero() {
+		m.Planned = now
 		return current
 	}
-	least := math.Exp2(-min(float64(max(passed, autopilotAverage)), float64(2*autopilotAverage)) / float64(autopilotHalving))
-	m.Planned = now
-	return max(wish, min(int(math.Floor(float64(current)*least)), current-1))
+	if passed < autopilotAverage {
+		return current
+	}
+	left := max(wish, ceilCount(float64(current)*math.Exp2(-float64(passed)/float64(autopilotHalving))))
+	if left < current {
+		m.Planned = m.Planned.Add(time.Duration(math.Log2(float64(current)/float64(max(left, 1))) * float64(autopilotHalving)))
+	}
+	return left
 }

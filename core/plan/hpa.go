@@ -89,7 +89,8 @@ func (s *sheet) used(demand bool) (used float64, why string) {
 var demandParam = Param{Name: "demand", Max: 1, Whole: true, Doc: "1: what arrives counts as usage, and not how busy the workers are, which a backlog keeps busy however many they are"}
 
 // behaviour is what the HPA does between a wish and a change: tolerance,
-// stabilisation windows and rates [code, defaults of autoscaling/v2].
+// stabilisation windows, which begin with the number of workers that is there,
+// and rates [code, defaults of autoscaling/v2].
 type behaviour struct {
 	tolerance float64
 	// up and down are the stabilisation windows: no more than the smallest wish of
@@ -120,9 +121,17 @@ func (b behaviour) behave(s *sheet, owner string, desired int) int {
 	s.note("wish", float64(desired), "workers", "before limits, stabilisation and rate")
 	desired = s.limited(desired)
 	m := s.remember(owner)
+	if len(m.Wishes) == 0 && m.Since.Equal(o.Now) { // the controller begins with the number that it finds as its first recommendation
+		m.Wishes.note(o.Now, max(b.up, b.down), 0, float64(s.current))
+	}
 	m.Wishes.note(o.Now, max(b.up, b.down), 0, float64(desired))
-	lo := int(m.Wishes.smallest(o.Now.Add(-b.up), float64(desired)))
-	hi := int(m.Wishes.largest(o.Now.Add(-b.down), float64(desired)))
+	lo, hi := desired, desired // without a window no other wish counts
+	if b.up > 0 {
+		lo = int(m.Wishes.smallest(o.Now.Add(-b.up), float64(desired)))
+	}
+	if b.down > 0 {
+		hi = int(m.Wishes.largest(o.Now.Add(-b.down), float64(desired)))
+	}
 	want := min(max(s.current, lo), hi)
 	most := s.current
 	for range min(max(int(o.Interval/hpaPeriod), 1), 16) {

@@ -507,14 +507,41 @@ func TestFollowAndStatic(t *testing.T) {
 func TestAutopilotWhileWorkersCome(t *testing.T) {
 	d := inTurns(t, alone(t, "autopilot", Params{"target": 1, "defer": 0}), 10)
 	d.o.trains(80_000, 0.8, 0)
-	d.want(8, "a usage of 8, and 10 · 2^(−10/60) = 8.9 may remain")
-	d.o.Action = Action{Kind: KindIn, Target: 8, Since: d.o.Now}
+	for range 10 {
+		d.want(10, "a usage of 8, and 10 · 2^(−9/60) = 9.01 may remain")
+	}
+	d.want(9, "10 · 2^(−10/60) = 8.9")
+	d.o.Action = Action{Kind: KindIn, Target: 9, Since: d.o.Now}
 	d.o.Workers = Workers{Running: 10}
 	d.o.trains(128_000, 1, 0)
-	d.want(8, "a usage of 10, of those that leave")
+	d.want(9, "a usage of 10, of those that leave")
 	d.o.Action = Action{}
-	d.o.trains(128_000, 1, 0)
-	d.want(8, "a usage of 8 again, and never more")
+	d.o.trains(128_000, 8./9, 0)
+	d.want(9, "a usage of 8 again, and never more")
+}
+
+// Of n workers that are not used, half are left after an hour, and never fewer than n · 2^(−t/1h) on the way.
+func TestAutopilotHalvesInAnHour(t *testing.T) {
+	for _, n := range []int{28, 16, 8} {
+		d := inTurns(t, alone(t, "autopilot", Params{"target": 1, "demand": 1, "window": 0, "defer": 0}), n)
+		d.o.setRates(16_000 * float64(n))
+		d.want(n, "all are used")
+		d.o.setRates(1)
+		for minute := 1; minute <= 120; minute++ { // since all were used
+			before := d.last.Target
+			got := d.s.Decide(d.o)
+			at := got.Target
+			d.last = got
+			d.o.held(at)
+			d.o.Now = d.o.Now.Add(d.o.Interval)
+			if least := float64(n) * math.Exp2(-float64(minute)/60); float64(at) < least-1e-9 || at > before {
+				t.Fatalf("of %d workers %d are left after %d min, %d a minute before; want %.2f or more\n%s", n, at, minute, before, least, got.Explain())
+			}
+			if minute == 60 && at > (n+1)/2+1 || minute == 120 && at > n/4+1 {
+				t.Errorf("of %d workers %d are left after %d min\n%s", n, at, minute, got.Explain())
+			}
+		}
+	}
 }
 
 // A fall is put off until all wishes of T_d are for fewer; then some go, and no more within 5 min.
@@ -526,8 +553,31 @@ func TestAutopilotDefers(t *testing.T) {
 	for range 10 {
 		d.want(10, "a usage of 6, and the wish for 10 is no older than 10 min")
 	}
-	d.want(8, "11 min after: 10 · 2^(−10/60) = 8.9")
-	for range 4 {
-		d.want(8, "within 5 min")
+	for range 9 {
+		d.want(10, "the last wish for 10 that counts is 9 min old, and 10 · 2^(−9/60) = 9.01")
 	}
+	d.want(9, "10 · 2^(−10/60) = 8.9")
+	for range 9 {
+		d.want(9, "of those 10 min one worker has used 9.1, and 9 · 2^(−9.9/60) = 8.03")
+	}
+	d.want(8, "9 · 2^(−10.9/60) = 7.9")
+}
+
+// The HPA's first recommendation is the number that it finds: who comes to a job that has more workers than it needs waits for the window, too.
+func TestHPABeginsWithWhatThereIs(t *testing.T) {
+	d := inTurns(t, alone(t, "hpa", Params{"target": 1, "demand": 1, "down_window": 5, "up_window": 0}), 10)
+	d.o.setRates(80_000)
+	for range 6 {
+		d.want(10, "a wish for 5, and the number at the beginning is no older than 5 min")
+	}
+	d.want(5, "6 min after")
+	d = inTurns(t, alone(t, "hpa", Params{"target": 1, "demand": 1, "down_window": 5, "up_window": 0}), 10)
+	d.o.setRates(160_000 * 1.5)
+	d.want(15, "a scale-out waits for nothing")
+	d = inTurns(t, alone(t, "hpa", Params{"target": 1, "demand": 1, "down_window": 5, "up_window": 2}), 10)
+	d.o.setRates(160_000 * 1.5)
+	for range 3 {
+		d.want(10, "the number at the beginning is no older than 2 min")
+	}
+	d.want(15, "3 min after")
 }
