@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -275,15 +274,15 @@ func removeCandidate(path string) {
 
 // besideRival is the error of a model and of its rival for people, in percent. Two that look alike are as good; where the lead is sure, as many digits as show it.
 func besideRival(model, rival float64, name string, sure bool) string {
-	percent := func(v float64, digits int) string { return strconv.FormatFloat(100*v, 'f', digits, 64) }
-	digits := 2
-	for sure && digits < 6 && percent(model, digits) == percent(rival, digits) {
-		digits++
+	most := 2
+	if sure {
+		most = 6
 	}
-	if percent(model, digits) == percent(rival, digits) {
-		return fmt.Sprintf("it is as good as %s, the error of both is %s %%", name, percent(model, digits))
+	ours, theirs := job.Percents(model, rival, 2, most)
+	if ours == theirs {
+		return fmt.Sprintf("it is as good as %s, the error of both is %s %%", name, ours)
 	}
-	return fmt.Sprintf("its error is %s %%, that of %s %s %%", percent(model, digits), name, percent(rival, digits))
+	return fmt.Sprintf("its error is %s %%, that of %s %s %%", ours, name, theirs)
 }
 
 // better says whether the model is to take the place of the one in use, and why or why not. replaces: that is a model and not the seasonal forecaster. Its lead has to be more than chance

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -67,6 +68,24 @@ func TestForecastOfASlowModelIsInterrupted(t *testing.T) {
 	out := filepath.Join(dir, "new.onnx")
 	if r := interrupted("train", "-trace", trace, "-horizon", "1h", "-o", out, "-against", slow); !strings.Contains(r.err, "train a forecast model: interrupted; "+out+" is as it was") || exists(out) {
 		t.Errorf("train: %s", r.err)
+	}
+}
+
+// Work that cannot be told to end is not waited for once the command is interrupted: large maps take half a minute each to learn.
+func TestInterruptedWorkIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	if !during(ctx, func() {}) {
+		t.Error("work that is done was not done")
+	}
+	begun, end := make(chan struct{}), make(chan struct{})
+	defer close(end)
+	go func() {
+		<-begun
+		cancel()
+	}()
+	if during(ctx, func() { close(begun); <-end }) { // it ends after the test only
+		t.Error("work that goes on was done")
 	}
 }
 

@@ -52,10 +52,13 @@ func (a *app) contenders(ctx context.Context, p past, first, steps, threads int,
 	learnt := p.calendar().Plain(p.series.Until(p.series.At(first)))
 	kinds := []string{forecast.NLinear, forecast.DLinear, forecast.SparseTSF}
 	made, errs := make([]forecast.Forecaster, len(kinds)), make([]error, len(kinds))
-	done := a.sweep(ctx, "learning the linear maps", len(kinds), threads, func(i, _ int) {
-		made[i], errs[i] = forecast.TrainWindow(learnt, forecast.WindowOptions{Kind: kinds[i], Horizon: steps, Season: season})
-	})
-	if done < len(kinds) {
+	done := 0
+	all := func() {
+		done = a.sweep(ctx, "learning the linear maps", len(kinds), threads, func(i, _ int) {
+			made[i], errs[i] = forecast.TrainWindow(learnt, forecast.WindowOptions{Kind: kinds[i], Horizon: steps, Season: season})
+		})
+	}
+	if !during(ctx, all) || done < len(kinds) {
 		return nil, errors.New("forecast eval: interrupted before anything was measured")
 	}
 	for i, kind := range kinds {
@@ -66,6 +69,22 @@ func (a *app) contenders(ctx context.Context, p past, first, steps, threads int,
 		out = append(out, single(made[i]))
 	}
 	return out, nil
+}
+
+// during does work that cannot be told to end, such as solving large equations, and says whether it was done before ctx ended: then nobody waits for it, and
+// what it makes is not to be looked at. It goes on until it is done or the process ends, so it may touch nothing that is there after the command.
+func during(ctx context.Context, work func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work()
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // sweepParts is into how many stretches of neighbouring moments a sweep divides them for each thread.

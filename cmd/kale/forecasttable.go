@@ -117,26 +117,28 @@ func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h i
 	interrupted := func() error {
 		return fmt.Errorf("forecast eval -table: interrupted in the cell %s/%d", p.name, h)
 	}
-	began, before := time.Now(), s.Until(s.At(first))
-	nlinear, err := forecast.TrainWindow(before, forecast.WindowOptions{Kind: forecast.NLinear, Input: f.input, Horizon: h, Season: day})
-	if err != nil {
-		return nil, err
+	before, learnt := s.Until(s.At(first)), map[string]float64{}
+	var maps []forecast.Forecaster
+	for _, o := range []forecast.WindowOptions{{Kind: forecast.NLinear, Input: f.input}, {Kind: forecast.SparseTSF}} {
+		o.Horizon, o.Season = h, day
+		var m forecast.Forecaster
+		var err error
+		began := time.Now()
+		if !during(ctx, func() { m, err = forecast.TrainWindow(before, o) }) {
+			return nil, interrupted()
+		}
+		if err != nil {
+			return nil, err
+		}
+		learnt[m.Name()] = time.Since(began).Seconds()
+		maps = append(maps, m)
 	}
-	learnt := map[string]float64{nlinear.Name(): time.Since(began).Seconds()}
-	began = time.Now()
-	sparse, err := forecast.TrainWindow(before, forecast.WindowOptions{Kind: forecast.SparseTSF, Horizon: h, Season: day})
-	if err != nil {
-		return nil, err
-	}
-	learnt[sparse.Name()] = time.Since(began).Seconds()
+	nlinear, sparse := maps[0], maps[1]
 	notes := map[string]string{}
 	seasonal, ensemble := seasonalPair([]time.Duration{day, 7 * day}, f.workers, func() forecast.Forecaster { return nlinear })
 	contenders := []contender{single(forecast.NewNaive(day)), seasonal, single(nlinear), single(sparse), ensemble}
-	if ctx.Err() != nil {
-		return nil, interrupted()
-	}
 	if f.fedformer {
-		began = time.Now()
+		began := time.Now()
 		m, note, err := a.learntFEDformer(ctx, before, forecast.FEDformerOptions{Horizon: h, Input: f.input, Seasons: []time.Duration{day}}, f.fedformerFlags)
 		if err != nil {
 			return nil, err

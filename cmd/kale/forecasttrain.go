@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -196,10 +195,8 @@ func (a *app) forecastTrain(ctx context.Context, args []string, f trainFlags) er
 	case f.model == forecast.FEDformer:
 		o := forecast.FEDformerOptions{Horizon: p.steps, Input: f.input, Seasons: p.seasons, Source: p.source, Against: against, Save: keepPart(f.out)}
 		model, r, err = a.trainFEDformer(ctx, p.series, o, f.fedformerFlags)
-	case f.model == forecast.Linear:
-		model, r, err = forecast.TrainLinear(p.series, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Source: p.source, Against: against})
 	default:
-		model, r, err = forecast.TrainWindowModel(p.series, f.model, forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Input: f.input, Source: p.source, Against: against})
+		model, r, err = trainMap(ctx, p, f, against)
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("train a forecast model: interrupted; %s is as it was%s", f.out, goesOn(f))
@@ -319,6 +316,24 @@ func tauBeside(info forecast.ModelInfo) string {
 	return ""
 }
 
+// trainMap trains a linear model. Who interrupts it does not wait until its equations are solved.
+func trainMap(ctx context.Context, p past, f trainFlags, against forecast.Forecaster) ([]byte, forecast.TrainReport, error) {
+	var model []byte
+	var r forecast.TrainReport
+	var err error
+	o := forecast.LinearOptions{Horizon: p.steps, Seasons: p.seasons, Input: f.input, Source: p.source, Against: against}
+	if !during(ctx, func() {
+		if f.model == forecast.Linear {
+			model, r, err = forecast.TrainLinear(p.series, o)
+		} else {
+			model, r, err = forecast.TrainWindowModel(p.series, f.model, o)
+		}
+	}) {
+		return nil, forecast.TrainReport{}, ctx.Err()
+	}
+	return model, r, err
+}
+
 // unseenSeason says of a linear map of less than a season what it cannot see; "": it sees one, or is none. fedformer and sparsetsf refuse such an input.
 func unseenSeason(kind string, p past, info forecast.ModelInfo) string {
 	if kind != forecast.NLinear && kind != forecast.DLinear {
@@ -351,17 +366,11 @@ func compareTrained(model, seasonal, naive float64, lead forecast.Lead, o foreca
 	}
 	worse, better := model > seasonal, model < seasonal && lead.Sure()
 	v := comparison{better: &better, worse: &worse, fallsBack: &fallsBack}
-	equal := func(digits int) bool {
-		return strconv.FormatFloat(100*model, 'f', digits, 64) == strconv.FormatFloat(100*seasonal, 'f', digits, 64)
-	}
-	digits := 1
-	for digits < 4 && equal(digits) {
-		digits++ // as many as tell them apart
-	}
+	ours, theirs := job.Percents(model, seasonal, 1, 4)
 	const unseen, used = ", on the last part of the history, which neither had seen", " kale run uses the model while live traffic shows the same."
-	errs := fmt.Sprintf("%.*f %% against %.*f %%", digits, 100*model, digits, 100*seasonal) + unseen
+	errs := fmt.Sprintf("%s %% against %s %%", ours, theirs) + unseen
 	switch {
-	case equal(4):
+	case ours == theirs:
 		better, worse = false, false
 		v.says = fmt.Sprintf("The model is as good as seasonal: the error of both is %.1f %%", 100*model) + unseen + "." + used
 	case fallsBack:

@@ -41,11 +41,13 @@ func (a *app) parseLogger(level string) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: l})), nil
 }
 
-// progress shows how far long work has come: on a terminal in one line that is written over, elsewhere in a line now and then.
+// progress shows how far long work has come: on a terminal in one line that is written over, elsewhere in a line now and then. Several goroutines may use one.
 type progress struct {
 	a     *app
 	tty   bool
 	width int
+
+	mu    sync.Mutex // guards what follows
 	last  time.Time
 	more  string // what the last line said beside how far it was
 	shown bool
@@ -54,7 +56,6 @@ type progress struct {
 	began time.Time
 	steps int
 	of    int
-	mu    sync.Mutex // of holding, which alone is called by several goroutines
 }
 
 // progressEvery is the pause between two lines of progress where they cannot be written over.
@@ -69,6 +70,13 @@ func (a *app) progress() *progress {
 
 // show replaces what was shown last.
 func (p *progress) show(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.write(format, args...)
+}
+
+// write is show; the caller holds mu.
+func (p *progress) write(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	if p.tty {
 		if r := []rune(line); len(r) >= p.width {
@@ -97,14 +105,16 @@ const leftFrom = 5 * time.Second
 
 // step is show for work that counts its steps; the last one takes the line away.
 func (p *progress) step(what string, done, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := time.Now()
 	if what != p.what || done < p.steps {
 		p.what, p.began = what, now
 	}
 	p.steps, p.of = done, total
-	p.show("%s: %d of %d%s", what, done, total, left(now.Sub(p.began), done, total))
+	p.write("%s: %d of %d%s", what, done, total, left(now.Sub(p.began), done, total))
 	if done >= total {
-		p.done()
+		p.clear()
 	}
 }
 
@@ -116,17 +126,15 @@ func left(took time.Duration, done, total int) string {
 	return fmt.Sprintf(", about %s left", job.FormatDuration((took * time.Duration(total-done) / time.Duration(done)).Round(time.Second)))
 }
 
-// holding tells how far the model of a file is that is held to the past, which takes long for its first answer. Several may be at it at once.
+// holding tells how far the model of a file is that is held to the past, which takes long for its first answer.
 func (p *progress) holding(path string) func(done, total int) {
-	return func(done, total int) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.step("holding "+path+" to the past, moments", done, total)
-	}
+	return func(done, total int) { p.step("holding "+path+" to the past, moments", done, total) }
 }
 
 // reached says how far what is counted had come, for work that ended before its end; "" where nothing was counted yet.
 func (p *progress) reached() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.what == "" {
 		return ""
 	}
@@ -135,6 +143,13 @@ func (p *progress) reached() string {
 
 // done takes the line away, before other output.
 func (p *progress) done() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+}
+
+// clear is done; the caller holds mu.
+func (p *progress) clear() {
 	if p.tty && p.shown {
 		fmt.Fprint(p.a.err, "\r\x1b[K")
 		p.shown = false

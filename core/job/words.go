@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -51,4 +52,15 @@ func Length(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return sign + days + s
+}
+
+// Percents writes two shares in percent, without the sign, with as few decimals from least to most as tell them apart. Two texts that are the same are shares that so
+// many do not.
+func Percents(a, b float64, least, most int) (string, string) {
+	for digits := least; ; digits++ {
+		x, y := strconv.FormatFloat(100*a, 'f', digits, 64), strconv.FormatFloat(100*b, 'f', digits, 64)
+		if x != y || digits >= most {
+			return x, y
+		}
+	}
 }

@@ -20,3 +20,22 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// TestPercents: as few decimals as tell two shares apart, and no more than there may be.
+func TestPercents(t *testing.T) {
+	for _, c := range []struct {
+		a, b        float64
+		least, most int
+		x, y        string
+	}{
+		{0.25, 0.125, 1, 4, "25.0", "12.5"},
+		{0.432_16, 0.432_24, 1, 4, "43.216", "43.224"},
+		{0.433_41, 0.433_42, 1, 4, "43.341", "43.342"},
+		{0.5, 0.5, 1, 3, "50.000", "50.000"},
+		{0.123_456_1, 0.123_456_2, 2, 2, "12.35", "12.35"},
+	} {
+		if x, y := Percents(c.a, c.b, c.least, c.most); x != c.x || y != c.y {
+			t.Errorf("Percents(%v, %v, %d, %d) = %q, %q; want %q, %q", c.a, c.b, c.least, c.most, x, y, c.x, c.y)
+		}
+	}
+}

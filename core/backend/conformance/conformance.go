@@ -222,12 +222,19 @@ func (s *suite) refused(w backend.Workload, want backend.Code) {
 	}
 }
 
-func (s *suite) list() []backend.Status {
+// list gives all that is listed. A list that is not complete is no answer, such as a busy cluster gives: it is asked again.
+func (s *suite) list() (statuses []backend.Status) {
 	s.Helper()
-	statuses, complete, err := s.b.List(s.ctx, s.job)
-	if err != nil || !complete {
-		s.Fatalf("List: complete %v, err %v", complete, err)
-	}
+	s.eventually("List gives all", func() error {
+		all, complete, err := s.b.List(s.ctx, s.job)
+		if err != nil {
+			s.Fatalf("List: %v", err)
+		}
+		if statuses = all; !complete {
+			return errors.New("it says that its list is not complete")
+		}
+		return nil
+	})
 	return statuses
 }
 
