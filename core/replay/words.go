@@ -99,16 +99,24 @@ func (r *Report) ours() *Row {
 		names = append([]string{r.policy}, names...)
 	}
 	for _, name := range names {
-		for i := range r.Policies {
-			if p := &r.Policies[i]; p.Name == name && p.AsInJob {
-				return p
-			}
+		if p := r.foremost(name); p != nil {
+			return p
 		}
-		for _, setting := range []string{LabelDefault, LabelPaper, LabelBest} {
-			for i := range r.Policies {
-				if p := &r.Policies[i]; p.Name == name && p.Setting == setting {
-					return p
-				}
+	}
+	return nil
+}
+
+// foremost is the row that stands for a policy: as in the job, or else with its defaults, at the paper's setting, at its best; nil where it is not among those compared.
+func (r *Report) foremost(policy string) *Row {
+	for i := range r.Policies {
+		if p := &r.Policies[i]; p.Name == policy && p.AsInJob {
+			return p
+		}
+	}
+	for _, setting := range []string{LabelDefault, LabelPaper, LabelBest} {
+		for i := range r.Policies {
+			if p := &r.Policies[i]; p.Name == policy && p.Setting == setting {
+				return p
 			}
 		}
 	}
