@@ -167,7 +167,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err := a.checkPage(f); err != nil {
 		return err
 	}
-	j, err := a.replayedJob(f)
+	j, from, err := a.replayedJob(f)
 	if err != nil {
 		return err
 	}
@@ -175,6 +175,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
+	o.Throughput = from
 	bar := a.progress()
 	defer bar.done()
 	o.Progress = bar.step
@@ -266,13 +267,12 @@ func (f *replayFlags) fewer(j *job.Job, c *replay.Course, n int) int {
 	return max(int(c.Bin/j.Forecast.Interval), f.forecastEvery*int(math.Ceil(float64(n)/manyForecasts)))
 }
 
-// replayedJob is the job of -job, or the reference job.
-func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
-	var j *job.Job
+// replayedJob is the job of -job, and where its throughput comes from, or the reference job.
+func (a *app) replayedJob(f replayFlags) (j *job.Job, from string, err error) {
 	if f.job == "" {
 		parsed, files, diags := job.Parse(examples.Replay, "replay.hcl", job.Options{})
 		if err := a.diagnose(files, diags); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		j = parsed
 	} else {
@@ -287,9 +287,9 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 			err = a.diagnose(l.files, core.CheckForecast(l.Job))
 		}
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		j = l.Job
+		j, from = l.Job, l.throughputFrom()
 	}
 	switch f.forecaster {
 	case "", replay.PerfectForecast:
@@ -299,10 +299,10 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 			break
 		}
 		if err := core.CheckForecaster(j, f.forecaster); err != nil {
-			return nil, fmt.Errorf("-forecaster: %w", err)
+			return nil, "", fmt.Errorf("-forecaster: %w", err)
 		}
 	}
-	return j, nil
+	return j, from, nil
 }
 
 // forecasts says whether the job's forecaster is asked for any: those of a fleet know the future.

@@ -52,7 +52,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	if err := a.checkPage(f); err != nil {
 		return err
 	}
-	j, err := a.replayedJob(f)
+	j, _, err := a.replayedJob(f)
 	if err != nil {
 		return err
 	}

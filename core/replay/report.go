@@ -31,6 +31,8 @@ type Report struct {
 	Max     int       `json:"workers_max"`
 	MaxLag  float64   `json:"max_lag_s"`
 	Weights Weights   `json:"weights"`
+	// ThroughputFrom says where the job's throughput comes from: theta of the job file, or a stored profile and what that is worth.
+	ThroughputFrom string `json:"throughput_from,omitempty"`
 	// ShareAtMin is the share of time in which workers.min carry the load, ShareBeyondMax that in which no number of workers up to workers.max does.
 	ShareAtMin     float64 `json:"share_at_min"`
 	ShareBeyondMax float64 `json:"share_beyond_max,omitempty"`
@@ -236,7 +238,7 @@ func (c *Comparison) report() *Report {
 	r := &Report{
 		Trace: c.course.Trace, Days: c.course.Days(), Seeds: c.o.Seeds, Bin: c.course.Bin.Seconds(), Coarse: c.course.Coarse, Scale: c.course.Scale,
 		Peak: c.course.Peak, From: parts[0].Start, To: last.Start.Add(last.Duration()), Rescale: "live", Min: c.j.Workers.Min, Max: c.j.Workers.Max,
-		MaxLag: c.j.SLO.MaxLag.Seconds(), Weights: c.fig.weights, losses: c.o.World.LossesPerDay > 0, course: c.course, policy: c.j.Autoscale.Policy, price: c.o.Price, gpus: c.fig.gpus,
+		MaxLag: c.j.SLO.MaxLag.Seconds(), Weights: c.fig.weights, losses: c.o.World.LossesPerDay > 0, course: c.course, policy: c.j.Autoscale.Policy, price: c.o.Price, ThroughputFrom: c.o.Throughput, gpus: c.fig.gpus,
 		model: func(w int) float64 { return c.capacity[w] },
 	}
 	if !c.o.World.Live {
@@ -253,6 +255,9 @@ func (c *Comparison) report() *Report {
 func (r *Report) note() {
 	add := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
 	r.Notes = append(r.Notes, r.course.Notes...)
+	if r.ThroughputFrom != "" {
+		add("What workers train is by %s.", r.ThroughputFrom)
+	}
 	if r.course.NoPast {
 		add("The trace holds too little before what is replayed for a forecast: policies that forecast begin without one.")
 	}
