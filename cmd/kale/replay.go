@@ -94,7 +94,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	fl.IntVar(&f.forecastEvery, "forecast-every", 1, "make a new forecast every so many `BINS` of forecast.interval; a scheduler makes one in each")
 	fl.Float64Var(&f.bias, "forecast-bias", 0, "make every forecast too high by this share; the bands learn of it")
 	fl.Float64Var(&f.noise, "forecast-noise", 0, "standard deviation of an error put into each half hour's forecasts, as a share; the bands learn of it")
-	fl.Float64Var(&f.losses, "losses", 0, "how many `TIMES` a day each worker is lost")
+	fl.Float64Var(&f.losses, "losses", 0, "how many `TIMES` a day each worker is lost; not with -jobs")
 	fl.Float64Var(&f.price, "price", 0, "of a GPU-hour, to say what is saved in money")
 	fl.Float64Var(&f.lagWeight, "lag-weight", f.lagWeight, "cost of a minute of accumulated lag, in GPU-hours")
 	fl.Float64Var(&f.overCost, "violation-weight", f.overCost, "cost of a minute over the objective, in GPU-hours")

@@ -265,7 +265,11 @@ func (r *Report) note() {
 		add("The trace's bins are longer than %s: what happens within them is noise, so the figures are not to be held against those of finer traces.", job.FormatDuration(CoarseBin))
 	}
 	if n := len(r.course.Parts); n > 1 {
-		add("Gaps divide what is replayed into %d stretches; each begins without a backlog.", n)
+		which := ""
+		if r.course.Between != "" {
+			which = ": " + r.course.Between
+		}
+		add("Gaps divide what is replayed into %d stretches; each begins without a backlog%s.", n, which)
 	}
 	if n, of := r.course.Filled(); n > 0 {
 		add("%s of the %s bins replayed (%.2g %%) are not in the trace: they lie on straight lines between their neighbours, and forecasts take them as missing.",
@@ -303,7 +307,7 @@ func (c *Comparison) fluid() (gpuHours, atMin, beyond float64) {
 			total += float64(w) * p.Step.Seconds()
 			seconds += p.Step.Seconds()
 			switch {
-			case c.capacity[w] < load:
+			case c.capacity[w]*(1+estimator.SameRate) < load: // a peak that was scaled to them is off by rounding
 				beyond += p.Step.Seconds()
 			case w == c.j.Workers.Min:
 				atMin += p.Step.Seconds()
