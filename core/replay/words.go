@@ -213,7 +213,7 @@ func (r *Report) remarks() []string {
 		}
 		fluid += fmt.Sprintf(" For %s of the time %s.", share, enough)
 		if r.floored() {
-			fluid += " \"above min\" is x oracle without the GPU-hours of these."
+			fluid += fmt.Sprintf(" \"above min\" is x oracle where neither's cost has the GPU-hours of %s held all day.", job.Count(r.Min, "worker"))
 		}
 	}
 	return append(append(out, fluid), r.Notes...)
