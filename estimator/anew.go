@@ -35,7 +35,7 @@ func (p *OnlinePoint) follow(factor float64) {
 	case math.Abs(p.Level-1) < levelNone:
 		p.Level = 0
 	case !(p.Level < levelMost && p.Level > 1.0/levelMost):
-		p.Rates, p.Times, p.Reached, p.Level = nil, nil, nil, 0
+		p.Rates, p.Times, p.Reached, p.Level, p.Anchor = nil, nil, nil, 0, nil
 	}
 }
 
@@ -87,6 +87,7 @@ func (o *Online) confirm(p *OnlinePoint) {
 	switch back := certain && within(newer, was, max(changeEach*noise, changeLeast)); {
 	case back && was < expected: // it was slower here all along
 		p.settle(newer, at)
+		p.Anchor = nil
 		return
 	case back:
 		after = was

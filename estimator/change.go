@@ -61,7 +61,9 @@ func (o *Online) notice(p *OnlinePoint) {
 	}
 	local := o.asExpected(p, before, after, len(older))
 	p.settle(newer, at[n-k:])
-	if !local {
+	if local {
+		p.Anchor = nil
+	} else {
 		o.changed(p, at[n-k-1], before, after)
 	}
 }
@@ -107,6 +109,8 @@ func (o *Online) changed(p *OnlinePoint, from time.Time, before, after float64) 
 	p.Reached = nil
 	o.change = &Change{At: p.Times[len(p.Times)-1], Workers: p.Workers, Servers: p.Servers, Before: before, After: after}
 	o.shift(p, after/before, from, p.Times[len(p.Times)/2])
+	o.moveAnchors(p, after/before, false)
+	p.anchor(after, len(p.Rates))
 }
 
 // LastChange is the last change of capacity that was noticed, nil for none.
@@ -252,6 +256,9 @@ func (o *Online) confidence(m Model, but *OnlinePoint) Confidence {
 			r.moved, r.trust = math.Hypot(adjustedError*math.Log(p.Level), changeLeast), 0
 		} else if lag := p.drift(); lag > 0 {
 			r.n, r.moved = weight*changeNew, lag
+		}
+		if p.Level == 0 {
+			r.moved = math.Hypot(r.moved, o.pending(&o.points[i]))
 		}
 		seen = append(seen, r)
 		if p.Level == 0 && r.n >= float64(o.opt.MinSamples) {

@@ -97,7 +97,7 @@ func (o OnlineOptions) Validate() error {
 // tried so far is expected to be 20 % slower at the others too. What is older counts
 // less, and a capacity that changed at one count is taken to have changed at all that
 // were not measured since (change.go, anew.go), unless other counts say that none did
-// (elsewhere.go); one that drifts is followed (drift.go).
+// (elsewhere.go); one that drifts is followed (drift.go), at the other counts too (anchor.go).
 //
 // Memory is bounded by 3 × Points × Window rates. An Online is not safe for
 // concurrent use: the goroutine that owns the job's state owns it.
@@ -129,6 +129,9 @@ type OnlinePoint struct {
 	// Reached are the newest rates, samples/s, that were above F(w) in force in
 	// intervals that were not saturated, since capacity itself was last measured.
 	Reached []float64 `json:"reached,omitempty"`
+	// Anchor is what a slow or small change is told by; nil where too little was measured,
+	// and in states of earlier programs.
+	Anchor *Anchor `json:"anchor,omitempty"`
 }
 
 // Median returns the median rate in samples per second, 0 without rates.
@@ -215,6 +218,13 @@ func (o *Online) restore(p OnlinePoint) error {
 	}
 	q := o.point(p.Workers, p.Servers)
 	q.Last, q.Level = p.Last, p.Level
+	if a := p.Anchor; a != nil {
+		if !(a.Rate > 0) || !(a.Own > 0) || math.IsInf(a.Rate, 0) || math.IsInf(a.Own, 0) || a.Intervals < 1 {
+			return fmt.Errorf("%d workers: an anchor of %v and %v samples/s by %d intervals; expected rates above 0 by at least one", p.Workers, a.Rate, a.Own, a.Intervals)
+		}
+		c := *a
+		q.Anchor = &c
+	}
 	q.Rates = newest(append(q.Rates, p.Rates...), o.opt.Window)
 	q.Times = newest(append(q.Times, p.times()...), o.opt.Window)
 	q.Reached = newest(append(q.Reached, p.Reached...), o.opt.Window)
@@ -259,6 +269,7 @@ func (o *Online) record(s Sample) {
 		} else {
 			o.notice(p)
 			o.confirmFirst(p)
+			o.adrift(p)
 		}
 		o.undo()
 		if len(p.Rates) >= o.opt.MinSamples {
@@ -370,6 +381,10 @@ func (o *Online) Points() []OnlinePoint {
 	for i := range pts {
 		p := &pts[i]
 		p.Rates, p.Times, p.Reached, p.Old = slices.Clone(p.Rates), slices.Clone(p.Times), slices.Clone(p.Reached), slices.Clone(p.Old)
+		if p.Anchor != nil {
+			a := *p.Anchor
+			p.Anchor = &a
+		}
 	}
 	return pts
 }
