@@ -62,7 +62,7 @@ func (o *Online) notice(p *OnlinePoint) {
 	local := o.asExpected(p, before, after, len(older))
 	p.settle(newer, at[n-k:])
 	if local {
-		p.Anchor = nil
+		p.Anchor = Anchor{}
 	} else {
 		o.changed(p, at[n-k-1], before, after)
 	}
@@ -110,7 +110,7 @@ func (o *Online) changed(p *OnlinePoint, from time.Time, before, after float64) 
 	o.change = &Change{At: p.Times[len(p.Times)-1], Workers: p.Workers, Servers: p.Servers, Before: before, After: after}
 	o.shift(p, after/before, from, p.Times[len(p.Times)/2])
 	o.moveAnchors(p, after/before, false)
-	p.anchor(after, len(p.Rates))
+	p.Anchor = Anchor{}
 }
 
 // LastChange is the last change of capacity that was noticed, nil for none.
@@ -256,9 +256,6 @@ func (o *Online) confidence(m Model, but *OnlinePoint) Confidence {
 			r.moved, r.trust = math.Hypot(adjustedError*math.Log(p.Level), changeLeast), 0
 		} else if lag := p.drift(); lag > 0 {
 			r.n, r.moved = weight*changeNew, lag
-		}
-		if p.Level == 0 {
-			r.moved = math.Hypot(r.moved, o.pending(&o.points[i]))
 		}
 		seen = append(seen, r)
 		if p.Level == 0 && r.n >= float64(o.opt.MinSamples) {

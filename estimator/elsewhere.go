@@ -136,6 +136,6 @@ func (o *Online) undo() {
 	}
 	o.change = nil
 	for i := range o.points {
-		o.points[i].Anchor = nil // they moved with what is undone
+		o.points[i].Anchor = Anchor{} // they moved with what is undone
 	}
 }

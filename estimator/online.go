@@ -129,9 +129,9 @@ type OnlinePoint struct {
 	// Reached are the newest rates, samples/s, that were above F(w) in force in
 	// intervals that were not saturated, since capacity itself was last measured.
 	Reached []float64 `json:"reached,omitempty"`
-	// Anchor is what a slow or small change is told by; nil where too little was measured,
+	// Anchor is what a slow or small change is told by; none where too little was measured,
 	// and in states of earlier programs.
-	Anchor *Anchor `json:"anchor,omitempty"`
+	Anchor Anchor `json:"anchor,omitzero"`
 }
 
 // Median returns the median rate in samples per second, 0 without rates.
@@ -208,7 +208,11 @@ func (o *Online) restore(p OnlinePoint) error {
 	if math.IsNaN(p.Level) || math.IsInf(p.Level, 0) || p.Level < 0 {
 		return fmt.Errorf("%d workers: a level of %v; expected a share above 0", p.Workers, p.Level)
 	}
-	for _, r := range slices.Concat(p.Rates, p.Reached, p.Old) {
+	known := slices.Concat(p.Rates, p.Reached, p.Old)
+	if p.Anchor != (Anchor{}) {
+		known = append(known, p.Anchor.Rate, p.Anchor.Own)
+	}
+	for _, r := range known {
 		if err := (Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r}).check(o.prior.Form); err != nil {
 			return err
 		}
@@ -217,14 +221,7 @@ func (o *Online) restore(p OnlinePoint) error {
 		return nil
 	}
 	q := o.point(p.Workers, p.Servers)
-	q.Last, q.Level = p.Last, p.Level
-	if a := p.Anchor; a != nil {
-		if !(a.Rate > 0) || !(a.Own > 0) || math.IsInf(a.Rate, 0) || math.IsInf(a.Own, 0) || a.Intervals < 1 {
-			return fmt.Errorf("%d workers: an anchor of %v and %v samples/s by %d intervals; expected rates above 0 by at least one", p.Workers, a.Rate, a.Own, a.Intervals)
-		}
-		c := *a
-		q.Anchor = &c
-	}
+	q.Last, q.Level, q.Anchor = p.Last, p.Level, p.Anchor
 	q.Rates = newest(append(q.Rates, p.Rates...), o.opt.Window)
 	q.Times = newest(append(q.Times, p.times()...), o.opt.Window)
 	q.Reached = newest(append(q.Reached, p.Reached...), o.opt.Window)
@@ -381,10 +378,6 @@ func (o *Online) Points() []OnlinePoint {
 	for i := range pts {
 		p := &pts[i]
 		p.Rates, p.Times, p.Reached, p.Old = slices.Clone(p.Rates), slices.Clone(p.Times), slices.Clone(p.Reached), slices.Clone(p.Old)
-		if p.Anchor != nil {
-			a := *p.Anchor
-			p.Anchor = &a
-		}
 	}
 	return pts
 }

@@ -1,12 +1,15 @@
 package estimator
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // each1000 is a prior of 1,000 samples/s for each worker.
@@ -101,6 +104,100 @@ func TestSlowAndSmallFallsHoldElsewhere(t *testing.T) {
 	t.Log("\n" + table.String())
 }
 
+// A count that alone is slow, since its last worker sits on a second node, say, is not what others are: where it was so from the start, nothing changes;
+// where it becomes so, that is no change once the others were measured again, however often both are in turn.
+func TestOneSlowCountDragsNoOthers(t *testing.T) {
+	for _, c := range []struct {
+		slow float64
+		from int // the visit, of 16 to 9 and 8 in turn, from which 9 is slow
+		most int // changes in a run: the fall, and that it is gone at 8
+	}{{0.95, 0, 0}, {0.92, 0, 0}, {0.95, 4, 2}, {0.93, 4, 2}, {0.92, 4, 2}} {
+		for seed := range uint64(10) {
+			q := newQuarters(t, seed)
+			for _, w := range []int{2, 4, 6, 12, 8} {
+				q.feed(20, w, 1)
+			}
+			changes, last := 0, Change{}
+			for visit := range 16 {
+				w, level := []int{9, 8}[visit%2], 1.0
+				if w == 9 && visit >= c.from {
+					level = c.slow
+				}
+				q.feed(20, w, level)
+				if ch := q.o.LastChange(); ch != nil && *ch != last {
+					changes, last = changes+1, *ch
+				}
+			}
+			if changes > c.most {
+				t.Errorf("9 at %v from visit %d, seed %d: %d changes; want %d at most", c.slow, c.from, seed, changes, c.most)
+			}
+			for _, w := range []int{2, 4, 6, 8, 12} { // the form bends a little to 9, as it did without anchors
+				near(t, fmt.Sprintf("9 at %v from visit %d, seed %d: F(%d)", c.slow, c.from, seed, w), q.o.Model().Throughput(w, 1), 1000*float64(w), 55*float64(w))
+			}
+		}
+	}
+}
+
+// A restart at any time of a drift changes nothing, and a state of a program that knew of no anchors is taken up and follows the rest of it.
+func TestRestartInADrift(t *testing.T) {
+	opt := OnlineOptions{PriorMax: 28, PriorServers: func(int) int { return 1 }}
+	q := newQuarters(t, 3)
+	for _, w := range []int{2, 4, 8, 6} {
+		q.feed(20, w, 1)
+	}
+	older := q.o.State()
+	for i := range older.Points {
+		if older.Points[i].Anchor == (Anchor{}) {
+			t.Errorf("no anchor at %d workers", older.Points[i].Workers)
+		}
+		older.Points[i].Anchor = Anchor{}
+	}
+	b, err := json.Marshal(older)
+	if err != nil || strings.Contains(string(b), "anchor") {
+		t.Fatalf("a state without anchors is %s, error %v", b, err)
+	}
+	var read OnlineState
+	if err := json.Unmarshal(b, &read); err != nil {
+		t.Fatal(err)
+	}
+	old, err := RestoreOnline(each1000, opt, read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, changes, last := q.o, 0, Change{}
+	for i := range 640 {
+		again = restarted(t, again, each1000, opt)
+		q.at = q.at.Add(15 * time.Second)
+		w, level := []int{8, 6}[i/20%2], 1-0.4*min(float64(i)/480, 1)
+		rate := 1000 * float64(w) * level * (1 + 0.03*q.rng.NormFloat64())
+		for _, o := range []*Online{q.o, again, old} {
+			observe(t, o, q.at, w, 1, rate)
+		}
+		if d := cmp.Diff(q.o.State(), again.State()); d != "" {
+			t.Fatalf("interval %d: state of one that is restarted before each (-not +restarted):\n%s", i, d)
+		}
+		if !q.o.Model().Equal(again.Model()) {
+			t.Fatalf("interval %d: models %v and %v", i, q.o.Model(), again.Model())
+		}
+		if ch := q.o.LastChange(); ch != nil && *ch != last {
+			changes, last = changes+1, *ch
+		}
+	}
+	if changes < 3 {
+		t.Errorf("%d changes; nothing was restarted between", changes)
+	}
+	for _, w := range []int{2, 4, 6, 8} {
+		near(t, fmt.Sprintf("F(%d)", w), q.o.Model().Throughput(w, 1), 600*float64(w), 50*float64(w))
+		near(t, fmt.Sprintf("F(%d), from a state without anchors", w), old.Model().Throughput(w, 1), 600*float64(w), 50*float64(w))
+	}
+	for _, a := range []Anchor{{Rate: -1, Own: 1}, {Rate: 1}, {Rate: math.Inf(1), Own: 1}, {Rate: 1, Own: math.NaN()}} {
+		s := OnlineState{Version: 1, Points: []OnlinePoint{{Workers: 2, Rates: []float64{1}, Anchor: a}}}
+		if _, err := RestoreOnline(each1000, opt, s); err == nil {
+			t.Errorf("%+v was taken up", a)
+		}
+	}
+}
+
 // Stalls, bursts and noise that lasts are no slow change.
 func TestLastingNoiseIsNoSlowChange(t *testing.T) {
 	for _, c := range []struct {
@@ -113,7 +210,7 @@ func TestLastingNoiseIsNoSlowChange(t *testing.T) {
 		{"10 % are outliers", 0.03, 0, func(rng *rand.Rand) float64 { return 0.3 + 1.7*rng.Float64() }, 1},
 		{"noise", 0.03, 0, nil, 1},
 		{"noise of 10 %", 0.1, 0, nil, 1},
-		{"lasting noise of 10 %", 0.1, 0.8, nil, 100}, // 82 of them without anchors,
+		{"lasting noise of 10 %", 0.1, 0.8, nil, 95}, // 82 without anchors; F is as near with them
 	} {
 		changes := 0
 		for seed := range uint64(40) {
