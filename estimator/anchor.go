@@ -23,11 +23,15 @@ type Anchor struct {
 }
 
 // anchorErrors is by how many standard errors of their difference a full window must be
-// off the anchor, so that chance alone passes once in 1/changeChance windows. [ours]
-const anchorErrors = 4.5
+// off the anchor, so that chance alone passes once in 1/changeChance windows, and
+// leastIndependent how few of its intervals tell its level and their spread. [ours]
+const (
+	anchorErrors     = 4.5
+	leastIndependent = 2
+)
 
 // adrift looks whether capacity at a point whose window is full has left its anchor, by
-// as much as a level is. Then it has for all that were not measured since. A fall to what
+// as much as others follow. Then it has for all that were not measured since. A fall to what
 // was last measured here, which only others had left, is this count's own.
 func (o *Online) adrift(p *OnlinePoint) {
 	n := len(p.Rates)
@@ -40,12 +44,13 @@ func (o *Online) adrift(p *OnlinePoint) {
 		p.Anchor = Anchor{Rate: level, Own: level, At: p.Last}
 		return
 	}
-	independent := float64(n) / o.runs(usual)
-	off, sure := math.Abs(math.Log(level/a.Rate)), anchorErrors*o.noise(nil, 0)*math.Sqrt(2/(independent-1))
-	if independent < 2 || off < max(sure, levelNone) {
+	// A window that drifts fast looks like one long run, so some are taken to be independent.
+	independent := max(float64(n)/o.runs(usual), leastIndependent)
+	off, sure := math.Abs(level/a.Rate-1), anchorErrors*o.noise(nil, 0)*math.Sqrt(2/(independent-1))
+	if off < max(sure, levelNone) {
 		return
 	}
-	slowAllAlong := level < a.Rate && math.Abs(math.Log(level/a.Own)) < off
+	slowAllAlong := level < a.Rate && math.Abs(level/a.Own-1) < off
 	local := slowAllAlong || o.asExpected(p, a.Rate, level, n)
 	p.Anchor = Anchor{Rate: level, Own: level, At: p.Last}
 	if local {
@@ -97,7 +102,7 @@ func (o *Online) runs(usual float64) float64 {
 	}
 	// About their own mean, ρ of so many rates looks less by (1+3ρ)/each (Kendall 1954).
 	each := n / windows
-	rho := min(max((each*along/squares+1)/(each-3), 0), 0.9)
+	rho := min(max((each*along/squares+1)/(each-3), 0), 1)
 	return (1 + rho) / (1 - rho)
 }
 

@@ -15,19 +15,22 @@ import (
 // each1000 is a prior of 1,000 samples/s for each worker.
 var each1000 = Model{Form: FormAsync, Theta: []float64{0.001, 0, 0}}
 
-// quarters feeds saturated intervals of 15 s each, with normal noise of 3 %.
-type quarters struct{ *minutes }
+// quarters feeds saturated intervals of 15 s each, with normal noise.
+type quarters struct {
+	*minutes
+	noise float64
+}
 
 func newQuarters(t *testing.T, seed uint64) quarters {
 	o := newOnline(t, each1000, OnlineOptions{PriorMax: 28, PriorServers: func(int) int { return 1 }})
-	return quarters{newMinutes(t, o, seed)}
+	return quarters{newMinutes(t, o, seed), 0.03}
 }
 
 func (q quarters) feed(n, w int, level float64) {
 	q.t.Helper()
 	for range n {
 		q.at = q.at.Add(15 * time.Second)
-		observe(q.t, q.o, q.at, w, 1, 1000*float64(w)*level*(1+0.03*q.rng.NormFloat64()))
+		observe(q.t, q.o, q.at, w, 1, 1000*float64(w)*level*(1+q.noise*q.rng.NormFloat64()))
 	}
 }
 
@@ -55,6 +58,7 @@ func TestSlowAndSmallFallsHoldElsewhere(t *testing.T) {
 		{"to 0.8 in 40 min", 0.8, func(q quarters) { q.slide(160, 0.8) }, 0.04},
 		{"to 0.8 in 4 h", 0.8, func(q quarters) { q.slide(960, 0.8) }, 0.04},
 		{"to 0.8 in 24 h", 0.8, func(q quarters) { q.slide(5760, 0.8) }, 0.04},
+		{"to 0.6 in 4 h, quiet", 0.6, func(q quarters) { q.slide(960, 0.6) }, 0.02},
 		{"at 6 to 0.9", 0.9, func(q quarters) { q.feed(40, 6, 0.9) }, 0.03},
 		{"at 6 to 0.95", 0.95, func(q quarters) { q.feed(40, 6, 0.95) }, 0.03},
 	} {
@@ -64,6 +68,9 @@ func TestSlowAndSmallFallsHoldElsewhere(t *testing.T) {
 		within := 0
 		for seed := range uint64(seeds) {
 			q := newQuarters(t, seed)
+			if strings.HasSuffix(c.name, "quiet") {
+				q.noise = 0.005
+			}
 			for _, w := range []int{2, 4, 8, 6} {
 				q.feed(20, w, 1)
 			}
@@ -84,7 +91,7 @@ func TestSlowAndSmallFallsHoldElsewhere(t *testing.T) {
 				}
 			}
 		}
-		fmt.Fprintf(&table, "%-18s", c.name)
+		fmt.Fprintf(&table, "%-20s", c.name)
 		for i, w := range counts {
 			fmt.Fprintf(&table, " F(%d) %+5.1f±%-4.1f", w, 100*off[i], 100*claimed[i])
 			most := c.most
@@ -96,7 +103,7 @@ func TestSlowAndSmallFallsHoldElsewhere(t *testing.T) {
 			}
 		}
 		share := float64(within) / float64(seeds*len(counts))
-		if share < 0.85 {
+		if share < 0.75 { // without anchors 35 to 70 %
 			t.Errorf("%s: within two standard errors in %.0f %%", c.name, 100*share)
 		}
 		fmt.Fprintf(&table, " within 2 s.e. %.0f %%, smallest%s\n", 100*share, smallest)
