@@ -149,7 +149,7 @@ func (a *app) askAround(ctx context.Context, l *loaded, how inspection, mistaken
 			mistaken = mistaken || found.HasErrors()
 		}
 	}
-	if err == nil && (how.all || mistaken || diags.HasErrors()) {
+	if err == nil && (how.all || mistaken || l.wrongBlock || diags.HasErrors()) {
 		var more hcl.Diagnostics
 		if more, err = a.askBackend(ctx, l, !how.offline); l.again || how.lenient || !how.all {
 			more = whileSilent(more)

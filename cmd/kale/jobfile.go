@@ -78,6 +78,8 @@ type loaded struct {
 	want   *core.Wanted
 	unread error
 	start  *starting
+	// wrongBlock: its backend has found mistakes in its block, which nobody has told yet.
+	wrongBlock bool
 }
 
 // invocation is how the job that an argument names is to be read: a file, or a job that was run before, with the variables of that run

@@ -204,11 +204,11 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	cmp, err := replay.New(ctx, j, course, o)
 	if err != nil {
-		return unfinished(ctx, bar, err)
+		return unfinished(ctx, bar, f.out, err)
 	}
 	r, err := cmp.Run(ctx, f.sweep)
 	if err != nil {
-		return unfinished(ctx, bar, err)
+		return unfinished(ctx, bar, f.out, err)
 	}
 	bar.done()
 	if err := writePage(f.out, func(w io.Writer, version string) error { return replay.WriteHTML(w, r, version) }); err != nil {
@@ -220,12 +220,16 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	return replay.WriteText(a.out, r)
 }
 
-// unfinished is err or, of a replay that was interrupted, how far it was: it has no figures before its end.
-func unfinished(ctx context.Context, bar *progress, err error) error {
+// unfinished is err or, of a replay that was interrupted, how far it was: it has no figures before its end, and nothing to write into a page, where one was asked for.
+func unfinished(ctx context.Context, bar *progress, page string, err error) error {
 	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fmt.Errorf("replay: interrupted, so that there are no figures%s", bar.reached())
+	lacking := "there are no figures"
+	if page != "" {
+		lacking += ", and " + page + " is not written"
+	}
+	return fmt.Errorf("replay: interrupted, so that %s%s", lacking, bar.reached())
 }
 
 // checkPage refuses a file for the page before anything is computed, where what is read would be written over.

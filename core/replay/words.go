@@ -99,16 +99,24 @@ func (r *Report) ours() *Row {
 		names = append([]string{r.policy}, names...)
 	}
 	for _, name := range names {
-		for i := range r.Policies {
-			if p := &r.Policies[i]; p.Name == name && p.AsInJob {
-				return p
-			}
+		if p := r.foremost(name); p != nil {
+			return p
 		}
-		for _, setting := range []string{LabelDefault, LabelPaper, LabelBest} {
-			for i := range r.Policies {
-				if p := &r.Policies[i]; p.Name == name && p.Setting == setting {
-					return p
-				}
+	}
+	return nil
+}
+
+// foremost is the row that stands for a policy: as in the job, or else with its defaults, at the paper's setting, at its best; nil where it is not among those compared.
+func (r *Report) foremost(policy string) *Row {
+	for i := range r.Policies {
+		if p := &r.Policies[i]; p.Name == policy && p.AsInJob {
+			return p
+		}
+	}
+	for _, setting := range []string{LabelDefault, LabelPaper, LabelBest} {
+		for i := range r.Policies {
+			if p := &r.Policies[i]; p.Name == policy && p.Setting == setting {
+				return p
 			}
 		}
 	}
@@ -205,7 +213,7 @@ func (r *Report) remarks() []string {
 		}
 		fluid += fmt.Sprintf(" For %s of the time %s.", share, enough)
 		if r.floored() {
-			fluid += " \"above min\" is x oracle without the GPU-hours of these."
+			fluid += fmt.Sprintf(" \"above min\" is x oracle where neither's cost has the GPU-hours of %s held all day.", job.Count(r.Min, "worker"))
 		}
 	}
 	return append(append(out, fluid), r.Notes...)
