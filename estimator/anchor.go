@@ -44,10 +44,13 @@ func (o *Online) adrift(p *OnlinePoint) {
 		p.Anchor = Anchor{Rate: level, Own: level, At: p.Last}
 		return
 	}
+	off := math.Abs(level/a.Rate - 1)
+	if off < levelNone {
+		return
+	}
 	// A window that drifts fast looks like one long run, so some are taken to be independent.
 	independent := max(float64(n)/o.runs(usual), leastIndependent)
-	off, sure := math.Abs(level/a.Rate-1), anchorErrors*o.noise(nil, 0)*math.Sqrt(2/(independent-1))
-	if off < max(sure, levelNone) {
+	if off < anchorErrors*o.noise(nil, 0)*math.Sqrt(2/(independent-1)) {
 		return
 	}
 	slowAllAlong := level < a.Rate && math.Abs(level/a.Own-1) < off
