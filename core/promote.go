@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/forecast"
 )
 
@@ -86,13 +88,31 @@ func (f *foresight) ready(c *comer, history forecast.Series) bool {
 	}
 	select {
 	case <-run:
-		if e := c.aside.run; errors.Is(e.err, forecast.ErrTooSlow) {
-			c.err = e.err
-		}
+		c.err = f.refused(c, history)
 		return true
 	default:
 		return false
 	}
+}
+
+// refused is why a model that was held to a history would not be used in place of the one in use; nil: it would be. What was learnt is judged by the gate's window too, though the
+// model has learnt all of that by now: what does badly even there is not to be used.
+func (f *foresight) refused(c *comer, history forecast.Series) error {
+	e := c.aside.run
+	if e.err != nil {
+		return e.err
+	}
+	rests := f.path == "" || f.rests()
+	takes, own, usual := f.gate.Takes(c.first, slices.Concat(e.past, []forecast.Forecast{e.f}), history, f.steps, rests)
+	if takes {
+		return nil
+	}
+	ours, theirs := job.Percents(own.WAPE, usual.WAPE, 2, 6)
+	role := "seasonal, which would be used instead (forecast.gate_tolerance),"
+	if rests {
+		role = "seasonal, which is in use and stays it,"
+	}
+	return fmt.Errorf("held to the last %d bins its error is %s %%, that of %s %s %%", own.Distinct, ours, role, theirs)
 }
 
 // settle puts a model that is ready in the place of the one in use; path is where its file will be.
@@ -167,7 +187,7 @@ func (s *Scheduler) promote(now time.Time) error {
 func (s *Scheduler) notPromoted(now time.Time, file string, why error) error {
 	r := s.want.Retraining
 	r.Taking, r.Says = nil, "one that was trained anew could not be taken: "+why.Error()
-	s.lg.Warn("a forecast model that was trained anew could not be taken; the one in use stays", "err", why)
+	s.lg.Warn("a forecast model that was trained anew could not be taken; what is in use stays", "err", why)
 	s.want.remember(Note{At: now, Text: "of forecast models, " + r.Says})
 	r.keep(now, false)
 	removeCandidate(file)

@@ -43,7 +43,7 @@ func (r *retrained) train(_ context.Context, what ForecastTraining) (ForecastTra
 	if r.err != nil {
 		return ForecastTrained{}, r.err
 	}
-	if better, _ := surely(r.got).better(what.Current != ""); !better {
+	if better, _ := surely(r.got).better(r.s.foresee.rival()); !better {
 		return surely(r.got), os.WriteFile(what.Out, []byte("it is not looked at"), 0o600)
 	}
 	raw, id, err := someModel(what.Horizon, what.Seasons, len(r.asked))
@@ -83,7 +83,11 @@ func TestPromotionIsMoreThanChance(t *testing.T) {
 	} {
 		g := got
 		c.change(&g)
-		if better, says := g.better(c.replaces); better != c.better || !strings.Contains(says, c.says) {
+		against := rival{}
+		if c.replaces {
+			against.name = "the job file's model"
+		}
+		if better, says := g.better(against); better != c.better || !strings.Contains(says, c.says) {
 			t.Errorf("%s: better %v, %q", c.name, better, says)
 		}
 	}

@@ -139,6 +139,33 @@ func (g *Gate) Replace(primary Forecaster) {
 	}
 }
 
+// FallenBack says whether the primary has been set aside for its errors.
+func (g *Gate) FallenBack() bool { return g.primary != nil && g.state.FallenBack }
+
+// Takes says whether the gate would use another primary in place of its own, by what that one has forecast (made) at the moments of [Gate.Moments], and both errors over
+// the same bins. better: it has to have no greater error than the fallback, as where that is in use; else one that the gate would not set aside for will do. Where too few bins are
+// scored, or next to nothing arrived, nothing is against it. The gate stays as it is.
+func (g *Gate) Takes(primary Forecaster, made []Forecast, history Series, steps int, better bool) (takes bool, own, fallback Score) {
+	o := g.options.scaled(history.Step, steps)
+	trial := &Gate{primary: g.primary, fallback: g.fallback, options: g.options, state: g.State()}
+	trial.Replace(primary)
+	trial.forget(history, o)
+	for _, f := range made {
+		trial.Fill(f)
+	}
+	s := trial.scores(history.withoutFaults(0), o)
+	p, f := s.primary.WAPE, s.fallback.WAPE
+	switch {
+	case s.primary.Bins < o.MinBins || s.quiet || p >= 1 && f >= 1: // as in judge
+		takes = true
+	case better:
+		takes = p <= f
+	default:
+		takes = !o.worse(p, f)
+	}
+	return takes, s.primary, s.fallback
+}
+
 // Verdict is how a gate came to its forecast.
 type Verdict struct {
 	// Using is the name of the forecaster in use.
