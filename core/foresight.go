@@ -63,6 +63,8 @@ type asked struct {
 	spawn    func(func())
 	patience time.Duration
 	progress func(done, total int) // see forecast.ONNXOptions
+	// trying, where set, is told how far one that is waited for has been tried on the past.
+	trying func(done, total int)
 }
 
 // newForesight opens the job's forecast model. One that cannot be used is an error: the job file names it, and a person must know.
@@ -278,7 +280,11 @@ func (f *foresight) tryOn(history forecast.Series) {
 	if f.aside != nil {
 		f.aside.hush = true
 	}
-	n, err := f.gate.Warm(history, f.steps)
+	tell := func(int, int) {}
+	if f.model != nil && f.opened.trying != nil {
+		tell = f.opened.trying
+	}
+	n, err := f.gate.WarmTold(history, f.steps, tell)
 	if f.aside != nil {
 		f.aside.hush = false
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -176,5 +177,35 @@ func TestRetrainInEarnestBesideSeasonal(t *testing.T) {
 	}
 	if !strings.Contains(says, "that of seasonal, in use, ") || !strings.Contains(says, "the job file's model, not in use, ") || filepath.Base(r.asked[0].Current) != inUseFile {
 		t.Errorf("held against %s: %s", r.asked[0].Current, says)
+	}
+}
+
+// Who waits for a model is told how far it has been tried at the moments of the past, of which each takes long where the model does.
+func TestTryingAModelIsTold(t *testing.T) {
+	onnxtest.Library(t)
+	raw, _, err := someModel(20, []time.Duration{time.Minute}, 1)
+	file := filepath.Join(t.TempDir(), "m.onnx")
+	if err == nil {
+		err = os.WriteFile(file, raw, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir()))
+	j.Forecast.Model = file
+	told := map[string]int{}
+	s := &Scheduler{job: j, opt: Options{Progress: func(what string, _, total int) { told[fmt.Sprintf("%s of %d", what, total)]++ }}}
+	f, err := askedForesight(slog.New(slog.DiscardHandler), j, nil, s.asks())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	h := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second}
+	for range 300 {
+		h.Values = append(h.Values, 100)
+	}
+	f.forecast(h.End(), h)
+	if told["asking the forecast model for what it would have forecast at moments of the past of 24"] != 24 {
+		t.Errorf("it is told %v", told)
 	}
 }
