@@ -49,9 +49,10 @@ type ForecastTrained struct {
 	FallsBack bool
 }
 
-// promotedFile is the name of the model that was promoted last, in the state folder; candidateFile that of one that is being trained.
+// promotedFile is the name of the model that was promoted last, in the state folder, and spareFile that of a copy of it; candidateFile that of one that is being trained.
 const (
 	promotedFile  = "forecast.onnx"
+	spareFile     = "forecast-spare.onnx"
 	candidateFile = "forecast-candidate.onnx"
 )
 

@@ -328,7 +328,8 @@ func TestRetrainPromotesWhatIsBetter(t *testing.T) {
 		},
 		"it was removed after its promotion. The job file's": func() error { return os.Remove(path) },
 	} {
-		if err := change(); err != nil {
+		r.s.sparing.Wait()
+		if err := errors.Join(os.Remove(filepath.Join(r.state, spareFile)), change()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
 		r.reopen()
@@ -412,8 +413,11 @@ func TestRetrainFails(t *testing.T) {
 	if r.tried(); r.s.foresee.model == nil {
 		t.Fatal("it is not promoted")
 	}
-	if err := os.WriteFile(filepath.Join(r.state, promotedFile), []byte("garbage"), 0o600); err != nil {
-		t.Fatal(err)
+	r.s.sparing.Wait()
+	for _, name := range []string{promotedFile, spareFile} {
+		if err := os.WriteFile(filepath.Join(r.state, name), []byte("garbage"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if r.reopen(); r.s.foresee.model != nil {
 		t.Error("garbage is used")

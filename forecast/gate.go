@@ -95,6 +95,7 @@ type Gate struct {
 	options  GateOptions
 	state    GateState
 	replaced string // the primary that had the place of this one; "": none had
+	lost     string // why the one that was in use last, by the state that was restored, is not there; "": nobody has said
 }
 
 // NewGate returns a gate that has seen nothing: [Gate.Restore] or [Gate.Warm] it.
@@ -123,6 +124,9 @@ func identity(f Forecaster) string {
 	}
 	return f.Name()
 }
+
+// Lost says why the forecaster that was in use last, by the state that was restored, is not this gate's: the file of which was removed, for instance. It is told with the change.
+func (g *Gate) Lost(why string) { g.lost = why }
 
 // Replace puts another primary in place, for instance a model that was trained
 // anew; nil leaves only the fallback. Its scores begin from nothing, until
@@ -353,6 +357,9 @@ func (g *Gate) change(before string, v Verdict, errFirst, errSecond error) strin
 	text := fmt.Sprintf("forecasts are made by %s now, and no longer by %s", v.Using, before)
 	if ofOurs := g.primary != nil && (before == g.primary.Name() || before == g.fallback.Name()); !ofOurs {
 		why := "which is not what the job names any more"
+		if g.lost != "" {
+			why = g.lost
+		}
 		if g.primary != nil && before == g.replaced {
 			why = "the place of which was taken by " + g.primary.Name()
 		}
