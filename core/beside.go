@@ -258,15 +258,19 @@ func (b *beside) TrainedUntil() time.Time {
 // withoutID is a forecaster that is no file: what the gate had learnt of it goes by its name.
 type withoutID struct{ forecast.Forecaster }
 
-const holdingToThePast = "holding the forecast model to the past"
+const (
+	holdingToThePast = "holding the forecast model to the past"
+	tryingOnThePast  = "asking the forecast model for what it would have forecast at moments of the past"
+)
 
 // asks is how the scheduler asks its forecast model: one that looks once waits for it, and tells how far it is.
 func (s *Scheduler) asks() (how asked) {
 	if s.opt.Progress != nil {
 		how.progress = func(done, total int) { s.opt.Progress(holdingToThePast, done, total) }
+		how.trying = func(done, total int) { s.opt.Progress(tryingOnThePast, done, total) }
 	}
 	if s.store != nil {
-		how.progress = nil
+		how.progress, how.trying = nil, nil
 		how.spawn = func(f func()) { s.spawn(f) }
 		how.patience = ForecastPatience(s.job)
 	}

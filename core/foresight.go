@@ -43,6 +43,7 @@ type foresight struct {
 	late     int                 // so many forecasts in a row the model was not there in time
 	saidLate bool                // that was told; it is over when the model was there often enough in a row: see inTime
 	wasLate  int                 // how often it was told
+	gaveNone bool                // the model gave none last, and it is not that it may give one yet
 	failing  string              // why the model gave no forecast when that was told last, without its figures; "": it gave one since
 	changed  string              // since it was taken note of last: which forecaster is in use now, and why; ""
 	warm     bool
@@ -62,6 +63,8 @@ type asked struct {
 	spawn    func(func())
 	patience time.Duration
 	progress func(done, total int) // see forecast.ONNXOptions
+	// trying, where set, is told how far one that is waited for has been tried on the past.
+	trying func(done, total int)
 }
 
 // newForesight opens the job's forecast model. One that cannot be used is an error: the job file names it, and a person must know.
@@ -277,7 +280,11 @@ func (f *foresight) tryOn(history forecast.Series) {
 	if f.aside != nil {
 		f.aside.hush = true
 	}
-	n, err := f.gate.Warm(history, f.steps)
+	tell := func(int, int) {}
+	if f.model != nil && f.opened.trying != nil {
+		tell = f.opened.trying
+	}
+	n, err := f.gate.WarmTold(history, f.steps, tell)
 	if f.aside != nil {
 		f.aside.hush = false
 	}
@@ -372,6 +379,9 @@ const lateForecasts = 5
 // history that it needs more of is no fault of its.
 func (f *foresight) sayFailing(v forecast.Verdict) {
 	f.sayLate(v)
+	if !errors.Is(v.Failed, forecast.ErrNotReady) {
+		f.gaveNone = v.Failed != nil
+	}
 	switch {
 	case v.Failed == nil:
 		f.failing = ""
@@ -422,7 +432,12 @@ func (f *foresight) sayLate(v forecast.Verdict) {
 func (f *foresight) inTime() int { return lateForecasts << min(max(f.wasLate-1, 0), 6) }
 
 // punctual forgets what was said of a model that is not in use any more.
-func (f *foresight) punctual() { f.late, f.saidLate, f.wasLate, f.failing = 0, false, 0, "" }
+func (f *foresight) punctual() {
+	f.late, f.saidLate, f.wasLate, f.failing, f.gaveNone = 0, false, 0, "", false
+}
+
+// rests says whether the forecaster that is named is not in use, but seasonal is: the gate has set it aside, or it gives no forecast. That one was late is no such thing, unless it is again and again.
+func (f *foresight) rests() bool { return f.saidLate || f.gaveNone || f.gate.FallenBack() }
 
 // band90 are the quantiles between which 90 % of what comes should lie, which kale forecast show holds against it.
 func band90(fc forecast.Forecast) (levels []float64, rows []plan.Values) {

@@ -84,15 +84,20 @@ func (s *Scheduler) inUse() func() (string, error) {
 	if m == nil {
 		return func() (string, error) { return path, nil }
 	}
+	promoted, dir, lg := true, s.opt.StateDir, s.lg
 	if path == s.job.Forecast.ModelFile() {
-		path = filepath.Join(s.opt.StateDir, inUseFile)
+		path, promoted = filepath.Join(dir, inUseFile), false
 	}
 	return func() (string, error) {
 		raw, err := os.ReadFile(path)
 		if err == nil {
-			if err = fits(raw, m.ID()); err != nil {
-				err = fmt.Errorf("%s: %w. kale run goes on with what it has read of it: begin it anew, and those that are trained are held against what it uses then", path, err)
-			}
+			err = fits(raw, m.ID())
+		}
+		if err != nil && promoted {
+			_, err = mend(lg, dir, m.ID(), fits, err)
+		}
+		if errors.As(err, new(alteredError)) {
+			err = fmt.Errorf("%s: %w. kale run goes on with what it has read of it: begin it anew, and those that are trained are held against what it uses then", path, err)
 		}
 		if err != nil {
 			return "", fmt.Errorf("the model in use, which it is to be held against, is not to be had: %w", err)

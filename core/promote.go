@@ -3,10 +3,14 @@ package core
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/kale-sched/kale/core/backend"
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/forecast"
 )
 
@@ -86,13 +90,31 @@ func (f *foresight) ready(c *comer, history forecast.Series) bool {
 	}
 	select {
 	case <-run:
-		if e := c.aside.run; errors.Is(e.err, forecast.ErrTooSlow) {
-			c.err = e.err
-		}
+		c.err = f.refused(c, history)
 		return true
 	default:
 		return false
 	}
+}
+
+// refused is why a model that was held to a history would not be used in place of the one in use; nil: it would be. What was learnt is judged by the gate's window too, though the
+// model has learnt all of that by now: what does badly even there is not to be used.
+func (f *foresight) refused(c *comer, history forecast.Series) error {
+	e := c.aside.run
+	if e.err != nil {
+		return e.err
+	}
+	rests := f.path == "" || f.rests()
+	takes, own, usual := f.gate.Takes(c.first, slices.Concat(e.past, []forecast.Forecast{e.f}), history, f.steps, rests)
+	if takes {
+		return nil
+	}
+	ours, theirs := job.Percents(own.WAPE, usual.WAPE, 2, 6)
+	role := "seasonal, which would be used instead (forecast.gate_tolerance),"
+	if rests {
+		role = "seasonal, which is in use and stays it,"
+	}
+	return fmt.Errorf("held to the last %d bins its error is %s %%, that of %s %s %%", own.Distinct, ours, role, theirs)
 }
 
 // settle puts a model that is ready in the place of the one in use; path is where its file will be.
@@ -160,14 +182,50 @@ func (s *Scheduler) promote(now time.Time) error {
 	if err := os.Rename(file, path); err != nil { // promoted looks for it under both names
 		s.lg.Warn("the forecast model that is in use cannot be kept in its place", "err", err)
 	}
+	s.keepSpare(p.ID)
 	return nil
+}
+
+// keepSpare has a copy of the promoted model beside it, from which it is written anew when it is damaged. It is written beside the ticks.
+func (s *Scheduler) keepSpare(id string) {
+	path, spare, fits, lg := filepath.Join(s.opt.StateDir, promotedFile), filepath.Join(s.opt.StateDir, spareFile), s.foresee.fits, s.lg
+	s.sparing.Add(1)
+	s.spawn(func() { // ends with the files: Close waits for it
+		defer s.sparing.Done()
+		if raw, err := os.ReadFile(spare); err == nil && fits(raw, id) == nil {
+			return
+		}
+		raw, err := os.ReadFile(path)
+		if err == nil {
+			if err = fits(raw, id); err == nil {
+				err = backend.WriteFileMode(spare, raw, 0o600)
+			}
+		}
+		if err != nil {
+			lg.Warn("the promoted forecast model has no copy: where its file is damaged it is lost", "err", err)
+		}
+	})
+}
+
+// mend writes the promoted model's file, which has become what err says, anew from its copy, and returns what is in it. Any goroutine may do it.
+func mend(lg *slog.Logger, dir, id string, fits func([]byte, string) error, err error) ([]byte, error) {
+	raw, e := os.ReadFile(filepath.Join(dir, spareFile))
+	if e != nil || fits(raw, id) != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, promotedFile)
+	if e := backend.WriteFileMode(path, raw, 0o600); e != nil {
+		return nil, errors.Join(err, fmt.Errorf("write it anew from its copy: %w", e))
+	}
+	lg.Warn("the promoted forecast model's file was damaged, and is written anew from its copy", "file", path, "was", promotedTrouble(err))
+	return raw, nil
 }
 
 // notPromoted takes down that the model of a promotion could not take its place.
 func (s *Scheduler) notPromoted(now time.Time, file string, why error) error {
 	r := s.want.Retraining
 	r.Taking, r.Says = nil, "one that was trained anew could not be taken: "+why.Error()
-	s.lg.Warn("a forecast model that was trained anew could not be taken; the one in use stays", "err", why)
+	s.lg.Warn("a forecast model that was trained anew could not be taken; what is in use stays", "err", why)
 	s.want.remember(Note{At: now, Text: "of forecast models, " + r.Says})
 	r.keep(now, false)
 	removeCandidate(file)
@@ -187,8 +245,12 @@ func (s *Scheduler) takePromoted() {
 	if err == nil && len(s.want.Gate) > 0 {
 		err = f.restore(s.want.Gate)
 	}
+	if err == nil && s.store != nil {
+		s.keepSpare(r.Promoted)
+	}
 	if err != nil {
 		path := filepath.Join(s.opt.StateDir, promotedFile)
+		f.gate.Lost("the file of which cannot be used: " + promotedTrouble(err))
 		s.lg.Warn("the forecast model that was trained anew cannot be used; the job file's is", "file", path, "err", err)
 		s.want.remember(Note{At: time.Now(), Text: fmt.Sprintf("of forecast models, the promoted one, %s, cannot be used: %s. The job file's is used instead, until one that is trained anew is better: put the file back from a copy and begin kale run anew, or let it be", path, promotedTrouble(err))})
 	}
@@ -218,7 +280,13 @@ func (s *Scheduler) promoted(id string) ([]byte, error) {
 	}
 	raw, errLate := os.ReadFile(late)
 	if errLate != nil || s.foresee.fits(raw, id) != nil {
-		return nil, err
+		if s.store == nil { // a preview changes nothing
+			if raw, e := os.ReadFile(filepath.Join(s.opt.StateDir, spareFile)); e == nil && s.foresee.fits(raw, id) == nil {
+				return raw, nil
+			}
+			return nil, err
+		}
+		return mend(s.lg, s.opt.StateDir, id, s.foresee.fits, err)
 	}
 	if s.store != nil { // a preview changes nothing
 		return raw, os.Rename(late, path)

@@ -49,9 +49,10 @@ type ForecastTrained struct {
 	FallsBack bool
 }
 
-// promotedFile is the name of the model that was promoted last, in the state folder; candidateFile that of one that is being trained.
+// promotedFile is the name of the model that was promoted last, in the state folder, and spareFile that of a copy of it; candidateFile that of one that is being trained.
 const (
 	promotedFile  = "forecast.onnx"
+	spareFile     = "forecast-spare.onnx"
 	candidateFile = "forecast-candidate.onnx"
 )
 
@@ -228,7 +229,7 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	if s.foresee.failing == "" { // it does answer here: that it did not there, in a process that has less, says nothing of it
 		t.got.Silent = ""
 	}
-	better, why := t.got.better(t.what.Current != "")
+	better, why := t.got.better(s.foresee.rival())
 	if quiet, mean, usual := t.what.History.Quiet(t.got.From); quiet {
 		better, why = false, fmt.Sprintf("too little traffic to tell: since %s %s records/s arrived on average, of %s usually", t.got.From.Local().Format("2006-01-02 15:04"), wholeRate(mean), wholeRate(usual))
 	}
@@ -285,37 +286,65 @@ func besideRival(model, rival float64, name string, sure bool) string {
 	return fmt.Sprintf("its error is %s %%, that of %s %s %%", ours, name, theirs)
 }
 
-// better says whether the model is to take the place of the one in use, and why or why not. replaces: that is a model and not the seasonal forecaster. Its lead has to be more than chance
+// rival is what a model that is trained anew would take the place of: the zero value is the seasonal forecaster, where nothing else is named.
+type rival struct {
+	name  string // of a model or the ensemble, for people; "": there is none
+	rests bool   // it is there and not in use: the seasonal forecaster is
+}
+
+// rival is that of the forecaster in use.
+func (f *foresight) rival() (r rival) {
+	switch {
+	case f.path == "":
+		return r
+	case f.path == job.ForecastEnsemble:
+		r.name = "the ensemble, which the job file names"
+	case f.model.ID() == f.fileID:
+		r.name = "the job file's model"
+	default:
+		r.name = "the model that was promoted before"
+	}
+	r.rests = f.rests()
+	return r
+}
+
+// better says whether the model is to take the place of its rival, and why or why not. Its lead has to be more than chance
 // (forecast.Lead): else, of two that are as good as each other, every second training would put one in the place of the other.
-// One in use that gives no forecast cannot be measured: the seasonal forecaster stands in for it, and the model's leads over that and over seasonal naive have to be.
-func (t ForecastTrained) better(replaces bool) (bool, string) {
-	if replaces && t.Silent != "" {
-		better, why := t.better(false)
+// Where the rival rests the seasonal forecaster is in use, and the model's leads over both have to be.
+// One that gives no forecast cannot be measured: the seasonal forecaster stands in for it, and the model's leads over that and over seasonal naive have to be.
+func (t ForecastTrained) better(r rival) (bool, string) {
+	if r.name != "" && t.Silent != "" {
+		better, why := t.better(rival{})
 		if better && !t.OverNaive.Sure() {
 			better, why = false, why+": its lead over seasonal naive may be chance"
 		}
 		return better, fmt.Sprintf("the one in use gives no forecast (%s), so that seasonal forecasts instead; of the one that was trained anew %s", t.Silent, why)
 	}
-	rival, name, lead := t.Seasonal, "seasonal", t.OverSeasonal
-	if replaces {
-		rival, name, lead = t.Current, "the one in use", t.OverCurrent
+	least, name, lead, also := t.Seasonal, "seasonal", t.OverSeasonal, ""
+	all := t.Model + t.Seasonal + t.Naive
+	switch {
+	case r.rests:
+		name, also = "seasonal, in use,", fmt.Sprintf(", of %s, not in use, %.2f %%", r.name, 100*t.Current)
+		all += t.Current
+	case r.name != "":
+		least, name, lead, also = t.Current, "the one in use", t.OverCurrent, fmt.Sprintf(", of seasonal %.2f %%", 100*t.Seasonal)
+		all += t.Current
 	}
-	if math.IsNaN(t.Model+rival+t.Seasonal+t.Naive) || math.IsInf(t.Model+rival+t.Seasonal+t.Naive, 0) {
+	if math.IsNaN(all) || math.IsInf(all, 0) {
 		return false, "too little is known of recent traffic to compare it"
 	}
-	errs := besideRival(t.Model, rival, name, lead.Sure())
-	if replaces {
-		errs += fmt.Sprintf(", of seasonal %.2f %%", 100*t.Seasonal)
-	}
+	errs := besideRival(t.Model, least, name, lead.Sure()) + also
 	errs += fmt.Sprintf(", of seasonal naive %.2f %%, over %d forecasts since %s", 100*t.Naive, t.Origins, t.From.Local().Format("2006-01-02 15:04"))
 	if t.Model >= 1 { // as where next to nothing arrived
 		return false, errs + ": no better than to expect nothing, whose error is 100 %"
 	}
 	switch {
-	case !(t.Model < rival && t.Model < t.Naive):
+	case !(t.Model < least && t.Model < t.Naive):
 		return false, errs
 	case t.FallsBack:
 		return false, errs + "; seasonal is so much better that it would be used instead (forecast.gate_tolerance)"
+	case lead.Sure() && r.rests && !(t.Model < t.Current && t.OverCurrent.Sure()):
+		return false, fmt.Sprintf("%s: it is better than seasonal, and its lead over %s, which may come to be in use again, may be chance", errs, r.name)
 	case lead.Sure():
 		return true, errs
 	case math.IsNaN(lead.SE):

@@ -43,7 +43,7 @@ func (r *retrained) train(_ context.Context, what ForecastTraining) (ForecastTra
 	if r.err != nil {
 		return ForecastTrained{}, r.err
 	}
-	if better, _ := surely(r.got).better(what.Current != ""); !better {
+	if better, _ := surely(r.got).better(r.s.foresee.rival()); !better {
 		return surely(r.got), os.WriteFile(what.Out, []byte("it is not looked at"), 0o600)
 	}
 	raw, id, err := someModel(what.Horizon, what.Seasons, len(r.asked))
@@ -83,7 +83,11 @@ func TestPromotionIsMoreThanChance(t *testing.T) {
 	} {
 		g := got
 		c.change(&g)
-		if better, says := g.better(c.replaces); better != c.better || !strings.Contains(says, c.says) {
+		against := rival{}
+		if c.replaces {
+			against.name = "the job file's model"
+		}
+		if better, says := g.better(against); better != c.better || !strings.Contains(says, c.says) {
 			t.Errorf("%s: better %v, %q", c.name, better, says)
 		}
 	}
@@ -324,7 +328,8 @@ func TestRetrainPromotesWhatIsBetter(t *testing.T) {
 		},
 		"it was removed after its promotion. The job file's": func() error { return os.Remove(path) },
 	} {
-		if err := change(); err != nil {
+		r.s.sparing.Wait()
+		if err := errors.Join(os.Remove(filepath.Join(r.state, spareFile)), change()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
 		r.reopen()
@@ -408,8 +413,11 @@ func TestRetrainFails(t *testing.T) {
 	if r.tried(); r.s.foresee.model == nil {
 		t.Fatal("it is not promoted")
 	}
-	if err := os.WriteFile(filepath.Join(r.state, promotedFile), []byte("garbage"), 0o600); err != nil {
-		t.Fatal(err)
+	r.s.sparing.Wait()
+	for _, name := range []string{promotedFile, spareFile} {
+		if err := os.WriteFile(filepath.Join(r.state, name), []byte("garbage"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if r.reopen(); r.s.foresee.model != nil {
 		t.Error("garbage is used")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/forecast"
 )
 
@@ -34,14 +35,14 @@ func TestRetrainReplacesWhatNeverAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		what := ForecastTraining{Out: filepath.Join(r.state, candidateFile), Current: "m.onnx"}
+		what := ForecastTraining{Out: filepath.Join(r.state, candidateFile), Current: job.ForecastEnsemble}
 		if err := os.WriteFile(what.Out, raw, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		got := surely(ForecastTrained{ID: id, Origins: 24, From: r.now, Model: 0.01, Current: math.NaN(), Seasonal: 0.02, Naive: 0.05, Silent: silent})
 		got.OverNaive = forecast.Lead{By: 0.04, SE: 0.001}
 		c.change(&got)
-		r.s.foresee.failing = c.failing
+		r.s.foresee.failing, r.s.foresee.path = c.failing, job.ForecastEnsemble
 		r.s.want.Retraining = &retraining{Tried: r.now}
 		if err := r.s.trained(r.now, &trainingRun{began: r.now, what: what, got: got, cancel: func() {}}); err != nil {
 			t.Fatal(err)

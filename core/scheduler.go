@@ -89,10 +89,11 @@ type Scheduler struct {
 	online   *estimator.Online
 	named    modelFile
 	foresee  *foresight
-	awaited  time.Time    // since when a job that runs waits for its forecast model; see awaitsModel
-	heldOnce bool         // it has waited, or had not to
-	training *trainingRun // of a forecast model; nil: none
-	coming   *comer       // the model that was trained and is made ready to be promoted; nil: none
+	awaited  time.Time      // since when a job that runs waits for its forecast model; see awaitsModel
+	heldOnce bool           // it has waited, or had not to
+	training *trainingRun   // of a forecast model; nil: none
+	coming   *comer         // the model that was trained and is made ready to be promoted; nil: none
+	sparing  sync.WaitGroup // the copies of promoted models that are being made
 	loads    *workloads
 	progress *progressLog
 
@@ -467,6 +468,7 @@ func (s *Scheduler) Close() error {
 	}
 	s.coming.end()
 	<-s.named.looked()
+	s.sparing.Wait()
 	if s.foresee != nil {
 		s.foresee.close()
 	}

@@ -95,6 +95,7 @@ type Gate struct {
 	options  GateOptions
 	state    GateState
 	replaced string // the primary that had the place of this one; "": none had
+	lost     string // why the one that was in use last, by the state that was restored, is not there; "": nobody has said
 }
 
 // NewGate returns a gate that has seen nothing: [Gate.Restore] or [Gate.Warm] it.
@@ -124,6 +125,9 @@ func identity(f Forecaster) string {
 	return f.Name()
 }
 
+// Lost says why the forecaster that was in use last, by the state that was restored, is not this gate's: the file of which was removed, for instance. It is told with the change.
+func (g *Gate) Lost(why string) { g.lost = why }
+
 // Replace puts another primary in place, for instance a model that was trained
 // anew; nil leaves only the fallback. Its scores begin from nothing, until
 // [Gate.Warm] or [Gate.Fill], and it is used from the next forecast on.
@@ -137,6 +141,33 @@ func (g *Gate) Replace(primary Forecaster) {
 	for i := range g.state.Kept {
 		g.state.Kept[i].Primary = nil
 	}
+}
+
+// FallenBack says whether the primary has been set aside for its errors.
+func (g *Gate) FallenBack() bool { return g.primary != nil && g.state.FallenBack }
+
+// Takes says whether the gate would use another primary in place of its own, by what that one has forecast (made) at the moments of [Gate.Moments], and both errors over
+// the same bins. better: it has to have no greater error than the fallback, as where that is in use; else one that the gate would not set aside for will do. Where too few bins are
+// scored, or next to nothing arrived, nothing is against it. The gate stays as it is.
+func (g *Gate) Takes(primary Forecaster, made []Forecast, history Series, steps int, better bool) (takes bool, own, fallback Score) {
+	o := g.options.scaled(history.Step, steps)
+	trial := &Gate{primary: g.primary, fallback: g.fallback, options: g.options, state: g.State()}
+	trial.Replace(primary)
+	trial.forget(history, o)
+	for _, f := range made {
+		trial.Fill(f)
+	}
+	s := trial.scores(history.withoutFaults(0), o)
+	p, f := s.primary.WAPE, s.fallback.WAPE
+	switch {
+	case s.primary.Bins < o.MinBins || s.quiet || p >= 1 && f >= 1: // as in judge
+		takes = true
+	case better:
+		takes = p <= f
+	default:
+		takes = !o.worse(p, f)
+	}
+	return takes, s.primary, s.fallback
 }
 
 // Verdict is how a gate came to its forecast.
@@ -326,6 +357,9 @@ func (g *Gate) change(before string, v Verdict, errFirst, errSecond error) strin
 	text := fmt.Sprintf("forecasts are made by %s now, and no longer by %s", v.Using, before)
 	if ofOurs := g.primary != nil && (before == g.primary.Name() || before == g.fallback.Name()); !ofOurs {
 		why := "which is not what the job names any more"
+		if g.lost != "" {
+			why = g.lost
+		}
 		if g.primary != nil && before == g.replaced {
 			why = "the place of which was taken by " + g.primary.Name()
 		}

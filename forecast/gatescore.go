@@ -83,6 +83,11 @@ func (g *Gate) Restore(s GateState) error {
 // before its origin. Warm costs up to 24 forecasts of each forecaster, and keeps
 // what was forecast live. It returns how many origins it added.
 func (g *Gate) Warm(history Series, steps int) (int, error) {
+	return g.WarmTold(history, steps, func(int, int) {})
+}
+
+// WarmTold is [Gate.Warm] that tells at how many of so many moments it is done.
+func (g *Gate) WarmTold(history Series, steps int, tell func(done, total int)) (int, error) {
 	if err := checkRequest("warm forecast gate", history, steps); err != nil {
 		return 0, err
 	}
@@ -91,6 +96,9 @@ func (g *Gate) Warm(history Series, steps int) (int, error) {
 	n, every := len(history.Values), g.spacing(history.Step, o)
 	added := 0
 	for k := keptPerWindow; k >= 1; k-- {
+		if done := keptPerWindow - k; done > 0 {
+			tell(done, keptPerWindow)
+		}
 		origin := n - k*every
 		if origin < 1 {
 			continue
@@ -113,6 +121,7 @@ func (g *Gate) Warm(history Series, steps int) (int, error) {
 		g.put(kept(history.At(origin), history.Step, first, second, g.trainedUntil()))
 		added++
 	}
+	tell(keptPerWindow, keptPerWindow)
 	return added, nil
 }
 

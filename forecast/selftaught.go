@@ -65,7 +65,7 @@ func (s *selfTaught) Forecast(history Series, steps int) (Forecast, error) {
 		t.window, t.err = trainWindow(past, WindowOptions{Kind: NLinear, Input: max(input, 2), Horizon: steps, Season: s.season})
 	})
 	if t.err != nil {
-		return Forecast{}, fmt.Errorf("%s has learnt nothing yet: %w", s.Name(), t.err)
+		return Forecast{}, fmt.Errorf("the %s that teaches itself anew once a season, from no more than came before, has learnt nothing yet: %w", s.Name(), t.err)
 	}
 	return t.window.Forecast(history, steps)
 }

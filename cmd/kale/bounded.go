@@ -12,23 +12,48 @@ import (
 // askedFor is for how many times a.patience a cluster may answer what is asked of it in all, before a job is looked at without it.
 const askedFor = 5
 
-// bounded is a job's backend that is asked what it knows for askedFor times a.patience in all, from the first question on: who has several questions waits once
-// for a cluster that hangs. That it is waited for is said once.
+// bounded is a job's backend that is asked what it knows for askedFor times a.patience in all: who has several questions waits once
+// for a cluster that hangs. What is done between the questions, such as to ask a forecast model that is slow, is none of the cluster's time. That it is waited for is said once.
 type bounded struct {
 	backend.Backend
-	a     *app
-	job   *job.Job
-	until func() time.Time
-	says  sync.Once
+	a    *app
+	job  *job.Job
+	says sync.Once
+
+	mu     sync.Mutex // guards what follows
+	asking int        // questions that are under way
+	since  time.Time  // asking is more than none
+	spent  time.Duration
 }
 
 func (a *app) bounded(b backend.Backend, j *job.Job) *bounded {
-	return &bounded{Backend: b, a: a, job: j, until: sync.OnceValue(func() time.Time { return time.Now().Add(askedFor * a.patience) })}
+	return &bounded{Backend: b, a: a, job: j}
+}
+
+// begin is the beginning of a question: until when it may take. end is its end.
+func (b *bounded) begin() (until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.asking == 0 {
+		b.since = now
+	}
+	b.asking++
+	return b.since.Add(askedFor*b.a.patience - b.spent)
+}
+
+func (b *bounded) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.asking--; b.asking == 0 {
+		b.spent += time.Since(b.since)
+	}
 }
 
 // ask asks one question within what is left of the time.
 func (b *bounded) ask(ctx context.Context, question func(context.Context) error) error {
-	asking, enough := context.WithDeadline(ctx, b.until())
+	asking, enough := context.WithDeadline(ctx, b.begin())
+	defer b.end()
 	defer enough()
 	answered := b.a.awaiting(func() {
 		b.says.Do(func() {

@@ -46,7 +46,7 @@ func forecastEvalCommand(a *app) *cobra.Command {
 		Long: `Lets forecasters forecast at moments of the last 30 % of a history, each time from what lay before, and compares with what came at each
 horizon. Measured are naive (the bin of a season before), seasonal (what kale run forecasts with unless the job names a model), nlinear and dlinear
 (linear maps of the last bins, learnt from the first 70 %), sparsetsf (one linear map for each phase of the shortest season, from the last seven of them, learnt likewise),
-ensemble (the mean of seasonal and of an nlinear of 336 bins that is learnt anew once a season, as forecast.model = "ensemble" has it), the job's own model and those of -model, and with -fedformer the paper's FEDformer-f, learnt from the first 70 %, which takes
+ensemble (the mean of seasonal and of an nlinear of 336 bins that is learnt anew once a season, as forecast.model = "ensemble" has it; of fewer than four seasons seasonal alone), the job's own model and those of -model, and with -fedformer the paper's FEDformer-f, learnt from the first 70 %, which takes
 minutes. Events and holidays of the job file count as they do in kale run: what is learnt is learnt from the history as it would have been without them. Where holidays are
 measured, or those of -holidays, the errors on them alone follow, beside those of seasonal without them.
 

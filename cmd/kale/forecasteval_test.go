@@ -84,7 +84,7 @@ func TestForecastEval(t *testing.T) {
 	if !strings.Contains(text, "nlinear: left out: train nlinear: history is too short") || strings.Contains(text, "1h  nlinear") {
 		t.Errorf("of three days:\n%s", text)
 	}
-	if !strings.Contains(text, "without nlinear, which gave no forecast") { // of less than four seasons the ensemble is seasonal alone
+	if !strings.Contains(text, "without nlinear, which gave no forecast; at the last of them: the nlinear that teaches itself anew once a season, from no more than came before, has learnt nothing yet: ") || !strings.Contains(text, ", and it learns from 576 or more: 4 seasons of 144") { // of less than four seasons the ensemble is seasonal alone
 		t.Errorf("of three days nothing is said of the ensemble:\n%s", text)
 	}
 }

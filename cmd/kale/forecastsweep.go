@@ -131,19 +131,20 @@ type recorded struct {
 	// every has those, too, that are left out because another has no answer at that moment.
 	every map[int]forecast.Forecast
 	asks  int
-	why   error          // the first failure
-	notes map[string]int // what forecasts say of themselves, and how many of them do
-	took  time.Duration  // to forecast, of all threads together
+	why   error             // the first failure
+	notes map[string]int    // what forecasts say of themselves, and how many of them do
+	whys  map[string]string // why, at the last of these moments
+	took  time.Duration     // to forecast, of all threads together
 	// cut: it was to be asked, and was not, as that was interrupted before.
 	cut bool
 }
 
-// alone is which members an ensemble's forecast was without, by its note; "": none.
-func alone(note string) string {
-	if without, _, ok := strings.Cut(note, ":"); ok && strings.HasPrefix(without, "without ") {
-		return without + ", which gave no forecast"
+// alone is which members an ensemble's forecast was without, and why, by its note; "": none.
+func alone(note string) (without, why string) {
+	if without, why, ok := strings.Cut(note, ": "); ok && strings.HasPrefix(without, "without ") {
+		return without + ", which gave no forecast", why
 	}
-	return ""
+	return "", ""
 }
 
 func (r *recorded) Name() string { return r.name }
@@ -192,7 +193,7 @@ func (a *app) record(ctx context.Context, contenders []contender, q asking) (all
 		}
 	}
 	for k, c := range contenders {
-		r := &recorded{contender: c, made: map[int]forecast.Forecast{}, notes: map[string]int{}, cut: k >= known}
+		r := &recorded{contender: c, made: map[int]forecast.Forecast{}, notes: map[string]int{}, whys: map[string]string{}, cut: k >= known}
 		for i, row := range answers {
 			if len(row) < known || r.cut {
 				continue
@@ -201,8 +202,9 @@ func (a *app) record(ctx context.Context, contenders []contender, q asking) (all
 			r.took += row[k].took
 			if row[k].err == nil {
 				r.made[q.origins[i]] = row[k].f
-				if short := alone(row[k].f.Note); short != "" {
+				if short, why := alone(row[k].f.Note); short != "" {
 					r.notes[short]++
+					r.whys[short] = why
 				}
 			} else if r.why == nil {
 				r.why = row[k].err
@@ -329,7 +331,7 @@ func (e *evaluation) together(asked []*recorded) (all []*recorded, err error) {
 		}
 		all = append(all, r)
 		for _, note := range slices.Sorted(maps.Keys(r.notes)) {
-			e.note(r.name, "at %d of %d moments %s", r.notes[note], len(r.made), note)
+			e.note(r.name, "at %d of %d moments %s; at the last of them: %s", r.notes[note], len(r.made), note, r.whys[note])
 		}
 		if failed := r.asks - len(r.made); failed > 0 {
 			e.note(r.name, "no answer at %d of %d moments, at which none is measured: %v", failed, r.asks, r.why)

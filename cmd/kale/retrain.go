@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/kale-sched/kale/core"
@@ -120,7 +121,11 @@ func failedAnew(err error, said []byte, trouble string) error {
 		Error string `json:"error"`
 	}
 	if json.Unmarshal(said, &why) != nil || why.Error == "" {
-		if why.Error = lastLine(strings.TrimSpace(trouble)); why.Error == "" {
+		last := lastLine(strings.TrimSpace(trouble))
+		if by := endedBy(err); by != 0 { // it had no time to say why: what it wrote last is how far it was
+			return killedAnew(by, last, err)
+		}
+		if why.Error = last; why.Error == "" {
 			return err
 		}
 	}
@@ -130,11 +135,35 @@ func failedAnew(err error, said []byte, trouble string) error {
 	return fmt.Errorf("%s (%w)", why.Error, err)
 }
 
+// killedAnew says of a training that was ended by a signal what may have sent it, and how far it was.
+func killedAnew(by syscall.Signal, last string, err error) error {
+	who := ""
+	if by == syscall.SIGKILL {
+		who = ", by the kernel for want of memory (journalctl -k says so then) or by a person"
+	}
+	if last != "" {
+		last = fmt.Sprintf("; the last that it said was %q", last)
+	}
+	return fmt.Errorf("its process was ended by signal %d%s%s (%w)", int(by), who, last, err)
+}
+
 // shortAnew is forecast.ErrShortHistory of another process, in its words.
 type shortAnew struct{ says string }
 
 func (e shortAnew) Error() string { return e.says }
 func (e shortAnew) Unwrap() error { return forecast.ErrShortHistory }
+
+// endedBy is the signal that ended a process; 0: none did.
+func endedBy(err error) syscall.Signal {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return 0
+	}
+	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return ws.Signal()
+	}
+	return 0
+}
 
 func lastLine(text string) string { return text[strings.LastIndexByte(text, '\n')+1:] }
 

@@ -31,6 +31,9 @@ func (d *decoder) checkPace(j *Job) {
 		return
 	}
 	out, in := paces(a)
+	if a.Tick <= j.Forecast.Horizon { // else checkReach has told of it
+		out = append(out, pace{"autoscale.tick", "it is %s from one decision to the next", a.Tick})
+	}
 	told := func(late []pace, than, summary, detail string, args ...any) {
 		d.warn(d.written(late[0].path, []string{"autoscale.policy", than}), summary, detail, append(args, said(late), named(late))...)
 	}
@@ -76,7 +79,7 @@ func paces(a Autoscale) (out, in []pace) {
 		out = append(out, pace{"autoscale.cooldown_out", "it is %s from one scale-out to the next", a.CooldownOut})
 		in = append(in, pace{"autoscale.cooldown_in", "a scale-in waits for %s after any rescale", a.CooldownIn})
 	}
-	return append(out, pace{"autoscale.tick", "it is %s from one decision to the next", a.Tick}), in
+	return out, in
 }
 
 // number is what a parameter of the policy is set to, or its default.

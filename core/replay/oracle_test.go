@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -278,6 +280,46 @@ func TestLiveOracleWithinLimits(t *testing.T) {
 	for _, l := range []Limits{{DowntimeMin: new(5.)}, {DowntimeMin: new(0.)}, {AccumulatedLagMin: new(-1.)}, {AccumulatedLagMin: new(nan)}} {
 		if _, err := New(t.Context(), c.j, course, Options{World: w, Forecaster: PerfectForecast, OracleLimits: l}); err == nil {
 			t.Errorf("limits %+v are accepted where rescales are live", l)
+		}
+	}
+}
+
+// Of many workers few are considered, and the schedule is that of all: the same cost, the same decision in every minute, with every number of those workers and from every
+// age, and the same beginning.
+func TestFewWorkersDecideAsAllDo(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for round := range 6 {
+		j := reference(t)
+		j.Workers.Max, j.Workers.GPUs = 400, 64 // dear enough for 100 to be too many, whatever is too old
+		j.SLO.MaxLag = time.Duration(1+rng.IntN(4)) * time.Minute
+		if round%2 == 1 { // more than some train less
+			j.Throughput.Form, j.Throughput.Theta = "usl", []float64{1. / 16_000, 1e-7, 1e-7}
+		}
+		rates := flat(RateOf(j, 1)*(0.5+rng.Float64()), 90)
+		for range 4 {
+			rates[rng.IntN(len(rates))] *= 1 + 4*rng.Float64()
+		}
+		w := PaperRestart()
+		w.Outage = Between{From: time.Duration(rng.IntN(100)) * time.Second, To: 110 * time.Second}
+		c := compare(t, j, minutely(rates...), CourseOptions{}, Options{World: w, Forecaster: PerfectForecast})
+		some, every := c.newOracle(0, 0, restartGrid(j.SLO.MaxLag, w), prices{Weights: c.fig.weights}), c.newOracle(0, 0, restartGrid(j.SLO.MaxLag, w), prices{Weights: c.fig.weights})
+		cost, first := some.solve(t.Context())
+		all, from := every.fill(t.Context())
+		t.Logf("round %d: %d of %d workers, cost %.3f, begins with %d; few %d", round, some.hi, every.hi, cost, first, some.few)
+		if cost != all || first != from || some.few == 0 {
+			t.Errorf("round %d: cost %v from %d workers, of all %v from %d", round, cost, first, all, from)
+		}
+		if some.hi >= every.hi {
+			t.Errorf("round %d: %d workers are considered, of %d", round, some.hi, every.hi)
+		}
+		if !slices.Equal(some.best, every.best) {
+			t.Errorf("round %d: other workers to go to", round)
+		}
+		n, m := (some.hi-some.lo+1)*some.words, (every.hi-every.lo+1)*every.words
+		for k := range some.s.minutes {
+			if !slices.Equal(some.rescale[k*n:(k+1)*n], every.rescale[k*m:k*m+n]) {
+				t.Fatalf("round %d, minute %d: other rescales", round, k)
+			}
 		}
 	}
 }
