@@ -34,6 +34,7 @@ func TestAChangedBatchChangesNoDecision(t *testing.T) {
 		o := r.s.observe(r.now)
 		return o, r.s.policy.Decide(o)
 	}
+	r.now = time.Now() // what the brokers are asked from here on is asked after it
 	o, d := taken()
 	r.job.Model.Batch, r.job.Workers.Queue = 64, 256
 	o2, d2 := taken()
