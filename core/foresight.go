@@ -436,8 +436,11 @@ func (f *foresight) punctual() {
 	f.late, f.saidLate, f.wasLate, f.failing, f.gaveNone = 0, false, 0, "", false
 }
 
-// rests says whether the forecaster that is named is not in use, but seasonal is: the gate has set it aside, or it gives no forecast. That one was late is no such thing, unless it is again and again.
-func (f *foresight) rests() bool { return f.saidLate || f.gaveNone || f.gate.FallenBack() }
+// rests says whether the forecaster that is named is not in use, but seasonal is: the gate has set it aside, or it gives no forecast. That one was late is no such thing, unless it is again and again,
+// and was the last time.
+func (f *foresight) rests() bool {
+	return f.saidLate && f.instead != "" || f.gaveNone || f.gate.FallenBack()
+}
 
 // band90 are the quantiles between which 90 % of what comes should lie, which kale forecast show holds against it.
 func band90(fc forecast.Forecast) (levels []float64, rows []plan.Values) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/pool"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/traffic"
 	"github.com/kale-sched/kale/forecast"
@@ -152,7 +153,7 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	}
 	if o.Pool != nil {
 		s.joinPool(false)
-		o.Pool.tell(o.Job.Name, s.wish(obs, p.Record.Decision))
+		o.Pool.tell(o.Job.Name, func(j *pool.Job) { s.wish(j, obs, p.Record.Decision) })
 	}
 	return s, p, diags, nil
 }

@@ -90,6 +90,10 @@ func (f *foresight) ready(c *comer, history forecast.Series) bool {
 	}
 	select {
 	case <-run:
+		if errors.Is(c.aside.run.err, forecast.ErrUnmeasured) { // by an outage that lasts: it is held to what comes after
+			c.aside.begin(history, f.steps, f.gate.Moments(history))
+			return false
+		}
 		c.err = f.refused(c, history)
 		return true
 	default:
@@ -162,6 +166,9 @@ func (s *Scheduler) promote(now time.Time) error {
 	if s.coming == nil {
 		s.coming = s.foresee.await(file, p.ID, s.spawn)
 	}
+	if s.missed.history() != nil { // what it is to be held to is still being read back
+		return nil
+	}
 	history := s.history(now)
 	if !s.foresee.ready(s.coming, history) {
 		return nil
@@ -210,15 +217,16 @@ func (s *Scheduler) keepSpare(id string) {
 	})
 }
 
-// mend writes the promoted model's file, which has become what err says, anew from its copy, and returns what is in it. Any goroutine may do it.
-func mend(lg *slog.Logger, dir, id string, fits func([]byte, string) error, err error) ([]byte, error) {
+// mend returns what the promoted model's file, which has become what err says, should hold, by its copy, and writes it anew: the error says why it could not, and raw is good all the same, where
+// there is a copy. Any goroutine may do it.
+func mend(lg *slog.Logger, dir, id string, fits func([]byte, string) error, err error) (raw []byte, _ error) {
 	raw, e := os.ReadFile(filepath.Join(dir, spareFile))
 	if e != nil || fits(raw, id) != nil {
 		return nil, err
 	}
 	path := filepath.Join(dir, promotedFile)
 	if e := backend.WriteFileMode(path, raw, 0o600); e != nil {
-		return nil, errors.Join(err, fmt.Errorf("write it anew from its copy: %w", e))
+		return raw, errors.Join(err, fmt.Errorf("write it anew from its copy: %w", e))
 	}
 	lg.Warn("the promoted forecast model's file was damaged, and is written anew from its copy", "file", path, "was", promotedTrouble(err))
 	return raw, nil
@@ -289,7 +297,11 @@ func (s *Scheduler) promoted(id string) ([]byte, error) {
 			}
 			return nil, err
 		}
-		return mend(s.lg, s.opt.StateDir, id, s.foresee.fits, err)
+		if raw, err = mend(s.lg, s.opt.StateDir, id, s.foresee.fits, err); raw != nil && err != nil {
+			s.lg.Warn("the promoted forecast model's file is damaged, and its copy is used", "err", err)
+			err = nil
+		}
+		return raw, err
 	}
 	if s.store != nil { // a preview changes nothing
 		return raw, os.Rename(late, path)

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,6 +55,20 @@ func TestPromotedFileIsMended(t *testing.T) {
 		}
 		r.s.sparing.Wait()
 	}
+	// Where it cannot be written anew its copy is used all the same.
+	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "in the way"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	if m := r.s.foresee.model; m == nil || m.ID() != promoted {
+		t.Errorf("where the file cannot be written the next scheduler uses %v", m)
+	}
+	r.s.sparing.Wait()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	r.s.sparing.Wait()
 	if err := os.Remove(spare); err != nil {
 		t.Fatal(err)
 	}

@@ -106,6 +106,27 @@ func someModel(horizon int, seasons []time.Duration, n int) (raw []byte, id stri
 	return raw, report.Info.ID, nil
 }
 
+// modelled is a job that names a file of someModel, and the model's ID.
+func modelled(t *testing.T) (j *job.Job, id string) {
+	t.Helper()
+	onnxtest.Library(t)
+	raw, id, err := someModel(20, []time.Duration{time.Minute}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j = parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir()))
+	j.Forecast.Model = filepath.Join(t.TempDir(), "m.onnx")
+	if err := os.WriteFile(j.Forecast.Model, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return j, id
+}
+
+// steadyBins is a history of bins of a second in which as much arrives in each.
+func steadyBins(bins int) forecast.Series {
+	return forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second, Values: slices.Repeat([]float64{100}, bins)}
+}
+
 // What is trained anew is held against the model that is in use, whatever became of the file that it was read from, of which a person is told once.
 func TestRetrainHoldsAgainstWhatIsInUse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ctr.onnx")
@@ -472,25 +493,14 @@ func TestRetrainDelaysNothing(t *testing.T) {
 // After a restart with another model file, what forecasts are made by is told with the file that is in use.
 func TestAnotherModelNamesItsFile(t *testing.T) {
 	onnxtest.Library(t)
-	raw, id, err := someModel(20, []time.Duration{time.Minute}, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "new.onnx")
-	if err := os.WriteFile(file, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir()))
-	j.Forecast.Model = file
+	j, id := modelled(t)
+	file := j.Forecast.Model
 	f, err := newForesight(slog.New(slog.DiscardHandler), j, json.RawMessage(`{"Version":1,"Using":"onnx:old"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()
-	s := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second}
-	for range 300 {
-		s.Values = append(s.Values, 100)
-	}
+	s := steadyBins(300)
 	f.forecast(s.End(), s)
 	if says := f.changed; f.model.ID() != id || !strings.HasPrefix(says, "forecasts are made by onnx:linear now, and no longer by onnx:old, which is not what the job names any more; ") || !strings.HasSuffix(says, "; its file is "+file) {
 		t.Errorf("it says %q", says)

@@ -163,8 +163,9 @@ func TestRetrainLeavesSeasonalInPlace(t *testing.T) {
 	}
 }
 
-// A model that is trained and measured in earnest takes the place of seasonal where it leads over that, and then forecasts are made by it.
-func TestRetrainInEarnestBesideSeasonal(t *testing.T) {
+// A model that is trained and measured in earnest beside a file that rests is held against both, and does not take the place of seasonal where that is better, as it is on a course that keeps to its
+// season: forecasts go on by it, and nothing else is told.
+func TestRetrainInEarnestLosesToSeasonal(t *testing.T) {
 	r := misled(t)
 	unused := r.s.foresee.model.ID()
 	says := r.comesTo(r.beside)
@@ -172,7 +173,7 @@ func TestRetrainInEarnestBesideSeasonal(t *testing.T) {
 	told := slices.ContainsFunc(r.s.want.HandOvers, func(n Note) bool {
 		return strings.HasPrefix(n.Text, "a forecast model that was trained anew is in use: ")
 	})
-	if used := by == "onnx:linear"; used != told || used != (r.s.foresee.model.ID() != unused) {
+	if by != "seasonal" || told || r.s.foresee.model.ID() != unused {
 		t.Errorf("forecasts are made by %s, and that the new one is in use is told: %v. %s", by, told, says)
 	}
 	if !strings.Contains(says, "that of seasonal, in use, ") || !strings.Contains(says, "the job file's model, not in use, ") || filepath.Base(r.asked[0].Current) != inUseFile {
@@ -182,17 +183,7 @@ func TestRetrainInEarnestBesideSeasonal(t *testing.T) {
 
 // Who waits for a model is told how far it has been tried at the moments of the past, of which each takes long where the model does.
 func TestTryingAModelIsTold(t *testing.T) {
-	onnxtest.Library(t)
-	raw, _, err := someModel(20, []time.Duration{time.Minute}, 1)
-	file := filepath.Join(t.TempDir(), "m.onnx")
-	if err == nil {
-		err = os.WriteFile(file, raw, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := parseJob(t, fmt.Sprintf(rigJob, "b:1", rigTopic, "live", t.TempDir()))
-	j.Forecast.Model = file
+	j, _ := modelled(t)
 	told := map[string]int{}
 	s := &Scheduler{job: j, opt: Options{Progress: func(what string, _, total int) { told[fmt.Sprintf("%s of %d", what, total)]++ }}}
 	f, err := askedForesight(slog.New(slog.DiscardHandler), j, nil, s.asks())
@@ -200,12 +191,44 @@ func TestTryingAModelIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.close()
-	h := forecast.Series{Start: time.Unix(1_800_000_000, 0), Step: time.Second}
-	for range 300 {
-		h.Values = append(h.Values, 100)
-	}
+	h := steadyBins(300)
 	f.forecast(h.End(), h)
 	if told["asking the forecast model for what it would have forecast at moments of the past of 24"] != 24 {
 		t.Errorf("it is told %v", told)
+	}
+}
+
+// A model that was trained anew is not given up for an outage of the brokers as its training ends: it is held to what comes after.
+func TestPromotionOutlastsAnOutage(t *testing.T) {
+	j, id := modelled(t)
+	file := j.Forecast.Model
+	j.Forecast.Model = ""
+	f, err := askedForesight(slog.New(slog.DiscardHandler), j, nil, asked{spawn: func(g func()) { go g() }, patience: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	c := f.await(file, id, func(g func()) { go g() })
+	defer c.end()
+	<-c.opened
+	whole := steadyBins(300)
+	hole := steadyBins(300)
+	for i := 280; i < 300; i++ {
+		hole.Values[i] = math.NaN()
+	}
+	for range 3 { // trials
+		if f.ready(c, hole) {
+			t.Fatalf("while nothing is measured it is ready: %v", c.err)
+		}
+		<-c.aside.trying()
+	}
+	eventually(t, "it is held to what came after the outage", func() error {
+		if !f.ready(c, whole) {
+			return errors.New("it is not ready")
+		}
+		return nil
+	})
+	if errors.Is(c.err, forecast.ErrUnmeasured) {
+		t.Error(c.err)
 	}
 }

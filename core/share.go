@@ -243,11 +243,12 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 	if s.opt.Pool == nil {
 		return obs, d, nil
 	}
-	wish := s.wish(obs, d)
 	sh := s.opt.Pool.ask(s.job.Name, obs.Now, d.Target, func(j *pool.Job) {
-		wish(j)
-		s.asked = s.asked.After(j, obs.Now, s.whimTime(obs))
-		if s.asked.Tell(j); obs.Manual.Pinned || obs.LagKnown && obs.Lag > obs.MaxLag { // a person says so, or it is late already
+		if s.wish(j, obs, d) { // else it stands there as it was told last
+			s.asked = s.asked.After(j, obs.Now, s.whimTime(obs))
+			s.asked.Tell(j)
+		}
+		if obs.Manual.Pinned || obs.LagKnown && obs.Lag > obs.MaxLag { // a person says so, or it is late already
 			j.Fresh = 0
 		}
 	})
@@ -260,16 +261,15 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 	return obs, d, sh
 }
 
-// wish puts what a decision wants, and what that is worth, before the pool. What cannot be known now, or is kept by a person, wishes for nothing else.
-func (s *Scheduler) wish(obs plan.Observation, d plan.Decision) func(*pool.Job) {
-	return func(j *pool.Job) {
-		if !obs.Hold.Unknown && !obs.Manual.Paused && s.job.Autoscale.Mode != job.ModeObserve {
-			j.Ask = d.Wants()
-			j.Worth, j.Kept = plan.Worth(obs, j.Ask), d.Kept()
-		}
-		j.Move = PoolMove(obs, j.GPUs, measured(s.want.Drains, assumedDrain).Value)
-		s.want.PoolWait.Tell(j, obs.Now, s.opt.Pool.rules.Patience, s.moveTime(obs))
+// wish puts what a decision wants, and what that is worth, before the pool. What cannot be known now, or is kept by a person, wishes for nothing else: isNew is false then.
+func (s *Scheduler) wish(j *pool.Job, obs plan.Observation, d plan.Decision) (isNew bool) {
+	if isNew = !obs.Hold.Unknown && !obs.Manual.Paused && s.job.Autoscale.Mode != job.ModeObserve; isNew {
+		j.Ask = d.Wants()
+		j.Worth, j.Kept = plan.Worth(obs, j.Ask), d.Kept()
 	}
+	j.Move = PoolMove(obs, j.GPUs, measured(s.want.Drains, assumedDrain).Value)
+	s.want.PoolWait.Tell(j, obs.Now, s.opt.Pool.rules.Patience, s.moveTime(obs))
+	return isNew
 }
 
 // keepWait remembers since when the job has no more than its guarantee and wants more, and until when its turn lasts. It is saved with the decision.

@@ -213,6 +213,9 @@ type Forecaster interface {
 // of [Backtest] that needs a longer history than it was given.
 var ErrShortHistory = errors.New("history is too short")
 
+// ErrUnmeasured is wrapped by the error of a model of whose input too few bins were measured, or too few of the last of them.
+var ErrUnmeasured = errors.New("too few bins of the history were measured")
+
 // shortHistory says that have bins of history are fewer than need.
 func shortHistory(who string, s Series, need int, why string) error {
 	have := len(s.Values)

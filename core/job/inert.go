@@ -40,9 +40,9 @@ func (a Autoscale) inert(span float64) (out []idleBy) {
 	const full = 1e-9 // of what is rounded
 	switch a.Policy {
 	case "hpa":
-		if demand := a.number("demand") != 0; demand && 1+tolerance >= span {
-			say("tolerance", neverOut, "By tolerance = %g usage would have to be %.4g times the target, and workers.max is %.4g times workers.min: a scale-out comes only when more arrives than workers.max train. "+
-				"Lower it: the HPA's is 0.1.", tolerance, 1+tolerance, span)
+		if demand := a.number("demand") != 0; demand && (1+tolerance)*target >= span {
+			say("tolerance", neverOut, "By tolerance = %g and target = %g usage would have to be %.4g times what the workers are, and workers.max is %.4g times workers.min: a scale-out comes only when more arrives than workers.max train. "+
+				"Lower it: the HPA's is 0.1.", tolerance, target, (1+tolerance)*target, span)
 		} else if !demand && 1/target-1 <= tolerance+full {
 			say("tolerance", neverOut, "By tolerance = %g usage would have to be more than %.4g times the target of %g, and workers are never more than 100 %% busy. Lower tolerance or target.", tolerance, 1+tolerance, target)
 		}

@@ -23,9 +23,11 @@ func TestPoliciesThatNeverActAreWarnedOf(t *testing.T) {
 		min, max       int
 		want           []string // none: nothing is said
 	}{
-		{"hpa", "demand = 1\ntolerance = 5", 1, 4, []string{neverOut, neverIn, "usage would have to be 6 times the target, and workers.max is 4 times workers.min"}},
+		{"hpa", "demand = 1\ntolerance = 5", 1, 4, []string{neverOut, neverIn, "usage would have to be 4.8 times what the workers are, and workers.max is 4 times workers.min"}},
 		{"hpa", "demand = 1\ntolerance = 0.5", 1, 4, nil},
-		{"hpa", "demand = 1\ntolerance = 0.5", 4, 6, []string{neverOut, "usage would have to be 1.5 times the target"}},
+		{"hpa", "demand = 1\ntolerance = 0.5", 4, 6, nil}, // at a load of 5 of 4 it asks for 7
+		{"hpa", "demand = 1\ntolerance = 1", 4, 6, []string{neverOut, neverIn, "usage would have to be 1.6 times what the workers are"}},
+		{"hpa", "demand = 1", 10, 11, nil},
 		{"hpa", "tolerance = 0.25", 1, 28, []string{neverOut, "more than 1.25 times the target of 0.8, and workers are never more than 100 % busy"}},
 		{"hpa", "tolerance = 0.24", 1, 28, nil},
 		{"hpa", "target = 0.1", 1, 6, []string{alwaysAtMax, "By target = 0.1 it asks for 10 times"}},

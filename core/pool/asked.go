@@ -90,14 +90,14 @@ func (a *Asked) holds(staying int, now time.Time, move time.Duration) {
 // valued is After of what workers are worth.
 func (a *Asked) valued(worth []float64, now time.Time, move time.Duration) {
 	cur := a.worth[0]
-	if len(worth) == 0 || cur.from.After(now) || now.Sub(cur.from) >= 2*move {
+	if len(worth) == 0 || cur.from.After(now) { // nothing is known, or the clock went back
 		a.worth = [2]worths{}
 		cur = worths{}
 	}
 	if len(worth) == 0 {
 		return
 	}
-	if len(cur.least) == 0 || now.Sub(cur.from) >= move {
+	if len(cur.least) == 0 || now.Sub(cur.from) >= move { // where decisions are further apart than that, each is a stretch of its own
 		a.worth[1] = cur
 		cur = worths{from: now}
 	}

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ type asking struct {
 	t     *testing.T
 	size  int
 	now   time.Time
+	every time.Duration // a tick; 0: 2 s
 	jobs  []Job
 	asked []Asked
 }
@@ -20,7 +22,7 @@ const move = 5 * time.Second
 // tick divides after the jobs asked for so much, and says what each may have.
 func (a *asking) tick(asks ...int) (may []int) {
 	a.t.Helper()
-	a.now = a.now.Add(2 * time.Second)
+	a.now = a.now.Add(cmp.Or(a.every, 2*time.Second))
 	worth := make([][]float64, len(a.jobs)) // as it is now
 	for i := range a.jobs {
 		j := &a.jobs[i]
@@ -133,16 +135,18 @@ func TestTheLeastIsFirm(t *testing.T) {
 
 // What a worker is worth in one moment moves none.
 func TestTheWorthOfAMomentMovesNothing(t *testing.T) {
-	calm, other := []float64{9, 3}, []float64{9, 2}
-	a := &asking{t: t, size: 3, now: time.Unix(1_800_000_000, 0), asked: make([]Asked, 2), jobs: []Job{
-		{Name: "a", Guarantee: 1, Limit: 3, Staying: 2}, {Name: "b", Guarantee: 1, Limit: 3, Staying: 1}}}
-	for k := range 20 {
-		a.jobs[0].Worth, a.jobs[1].Worth = calm, other
-		if k%4 == 2 {
-			a.jobs[1].Worth = []float64{9, 14}
-		}
-		if may := a.tick(2, 2); may[0] != 2 || may[1] != 1 {
-			t.Fatalf("after %d ticks they have %v", k+1, may)
+	for _, every := range []time.Duration{2 * time.Second, 3 * move} { // decisions may be further apart than a move takes
+		calm, other := []float64{9, 3}, []float64{9, 2}
+		a := &asking{t: t, size: 3, now: time.Unix(1_800_000_000, 0), every: every, asked: make([]Asked, 2), jobs: []Job{
+			{Name: "a", Guarantee: 1, Limit: 3, Staying: 2}, {Name: "b", Guarantee: 1, Limit: 3, Staying: 1}}}
+		for k := range 20 {
+			a.jobs[0].Worth, a.jobs[1].Worth = calm, other
+			if k%4 == 2 {
+				a.jobs[1].Worth = []float64{9, 14}
+			}
+			if may := a.tick(2, 2); may[0] != 2 || may[1] != 1 {
+				t.Fatalf("after %d ticks of %v they have %v", k+1, every, may)
+			}
 		}
 	}
 }

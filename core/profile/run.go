@@ -280,7 +280,7 @@ func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 // time that was announced for it. Workers who are slow, but wait for nothing, are not meant.
 func (r *run) unfed(m *meter, l Look, joined time.Time) bool {
 	switch {
-	case m.busy || m.hungry <= r.o.Intervals:
+	case m.busy || m.hungry <= r.o.Intervals || l.At.Sub(m.since) >= r.o.Interval: // all have been busy for an interval, though their steps are so long that it is not closed yet
 		return false
 	case r.usedUp(l, m.workers):
 		return time.Since(joined) > r.o.measures()
@@ -294,7 +294,7 @@ func (r *run) starving(m *meter) string {
 	if m.workers == 1 {
 		who, feeds = "the worker was never busy", "it"
 	}
-	return fmt.Sprintf("%s for an interval of %v (in %d somebody waited for records): the brokers or this machine's cores cannot feed %s; more records do not help",
+	return fmt.Sprintf("%s for an interval of %v (in %d looks somebody waited for records): the brokers or this machine's cores cannot feed %s; more records do not help",
 		who, r.o.Interval, m.hungry, feeds)
 }
 

@@ -78,7 +78,7 @@ func TestWorkersThatAreNeverBusyAreGivenUp(t *testing.T) {
 		began := time.Now()
 		points, err := Run(t.Context(), b, o, nil)
 		if err != nil || len(points) != 1 || !points[0].Unfed || !strings.HasPrefix(points[0].Why, "the worker was never busy for an interval of 5s (in ") ||
-			!strings.HasSuffix(points[0].Why, " somebody waited for records): the brokers or this machine's cores cannot feed it; more records do not help") {
+			!strings.HasSuffix(points[0].Why, " looks somebody waited for records): the brokers or this machine's cores cannot feed it; more records do not help") {
 			t.Errorf("%+v, %v", points, err)
 		}
 		if took := time.Since(began); took > o.Estimate()+time.Second {
@@ -89,6 +89,21 @@ func TestWorkersThatAreNeverBusyAreGivenUp(t *testing.T) {
 		}
 		if b.calls[len(b.calls)-1] != "end" {
 			t.Errorf("calls %q", b.calls)
+		}
+	})
+}
+
+// Workers whose steps are so long that an interval takes longer than was announced are measured, though they waited for records at first.
+func TestWorkersOfLongStepsAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := fakeOptions()
+		o.Workers = []int{1}
+		b := &fakeBench{rate: func(w, _ int) float64 { return 10. / 3 * float64(w) }, records: 1e9, batch: o.Batch} // a step of 10 records takes 3 s
+		began := time.Now()
+		b.hungry = func(at time.Time) bool { return at.Sub(began) < 10*time.Second }
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil || len(points) != 1 || points[0].Why != "" || len(points[0].Rates) != o.Intervals || points[0].Hungry <= o.Intervals {
+			t.Errorf("%+v, %v", points, err)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func playPool(t testing.TB, gpus int, seed uint64, specs []spec) calmness {
 				return plan.Forecast{Reason: "the recent error is 35 %"}
 			}
 			fc := sees(bin)
-			by := math.Exp(s.jitter * normal(c, bin))
+			by := math.Exp(s.jitter * c.normal(drawFleet, int64(bin)))
 			for _, v := range []*plan.Values{&fc.Mean, &fc.Lower, &fc.Upper} {
 				*v = slices.Clone(*v)
 				for k := range *v {
@@ -117,15 +117,6 @@ func playPool(t testing.TB, gpus int, seed uint64, specs []spec) calmness {
 	return out
 }
 
-// normal draws by the sum of twelve.
-func normal(c chance, bin int) float64 {
-	sum := -6.0
-	for k := range int64(12) {
-		sum += c.uniform(drawFleet, int64(bin), int(k))
-	}
-	return sum
-}
-
 // wave is a smooth day of 120 s, between least and most, played for so many of them.
 func wave(least, most float64, days int) []float64 {
 	out := make([]float64, 120*days)
@@ -140,8 +131,16 @@ func noise(seed uint64, mean, deviation float64, n int) []float64 {
 	out := make([]float64, n)
 	c, last := chance{seed: seed}, 0.0
 	for i := range out {
-		last = 0.6*last + math.Sqrt(1-0.36)*normal(c, i)
+		last = 0.6*last + math.Sqrt(1-0.36)*c.normal(drawFleet, int64(i))
 		out[i] = max(mean+deviation*last, 0)
+	}
+	return out
+}
+
+// smoothJobs are two jobs with the same smooth days, of which the second has three times the weight.
+func smoothJobs() (out []spec) {
+	for i, weight := range []int{1, 3} {
+		out = append(out, spec{now: pool.Job{Name: []string{"p1", "p2"}[i], Weight: weight, Guarantee: 1, Limit: 6, GPUs: 1}, rates: wave(100, 1900, 3), jitter: 0.02})
 	}
 	return out
 }
@@ -151,10 +150,7 @@ func noise(seed uint64, mean, deviation float64, n int) []float64 {
 func TestSmoothJobsDoNotSwap(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2) {
-		c := playPool(t, 5, seed, []spec{
-			{now: pool.Job{Name: "p1", Weight: 1, Guarantee: 1, Limit: 6, GPUs: 1}, rates: wave(100, 1900, 3), jitter: 0.02},
-			{now: pool.Job{Name: "p2", Weight: 3, Guarantee: 1, Limit: 6, GPUs: 1}, rates: wave(100, 1900, 3), jitter: 0.02},
-		})
+		c := playPool(t, 5, seed, smoothJobs())
 		t.Logf("seed %d: %+v, a cost of %.0f", seed, c, c.cost())
 		if c.over[1] > 5 || c.moves > 31 || c.cost() > 24_000 {
 			t.Errorf("seed %d: %+v, a cost of %.0f", seed, c, c.cost())
@@ -163,18 +159,21 @@ func TestSmoothJobsDoNotSwap(t *testing.T) {
 }
 
 // A job of priority whose load is noise, and of which no forecast is trusted, shakes the others half as often as it did when it lent what it did not need in a
-// moment (123 to 140 changes in four draws), and is not over its objective.
+// moment (110 to 150 changes and 25 to 37 workers taken away from it, in six draws), and is not over its objective.
 func TestNoiseDoesNotShakeAPool(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(2) {
-		c := playPool(t, 7, seed, []spec{
-			{now: pool.Job{Name: "p1", Weight: 1, Guarantee: 1, Limit: 6, GPUs: 1}, rates: wave(100, 1900, 3), jitter: 0.02},
-			{now: pool.Job{Name: "p2", Weight: 3, Guarantee: 1, Limit: 6, GPUs: 1}, rates: wave(100, 1900, 3), jitter: 0.02},
-			{now: pool.Job{Name: "p3", Priority: 10, Guarantee: 1, Limit: 6, GPUs: 1}, rates: noise(seed, 880, 380, 360), blind: true, workers: 2},
-		})
+	const draws = 6
+	moves, lent := 0, 0
+	for seed := range uint64(draws) {
+		c := playPool(t, 7, seed, append(smoothJobs(), spec{
+			now: pool.Job{Name: "p3", Priority: 10, Guarantee: 1, Limit: 6, GPUs: 1}, rates: noise(seed, 880, 380, 360), blind: true, workers: 2,
+		}))
 		t.Logf("seed %d: %+v, a cost of %.0f", seed, c, c.cost())
-		if c.moves > 90 || c.given[2] > 16 || c.over[2] > 0 {
+		if moves, lent = moves+c.moves, lent+c.given[2]; c.over[2] > 0 {
 			t.Errorf("seed %d: %+v", seed, c)
 		}
+	}
+	if moves > 90*draws || lent > 16*draws {
+		t.Errorf("in %d draws there are %d changes, and the noisy job lends %d workers", draws, moves, lent)
 	}
 }
