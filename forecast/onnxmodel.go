@@ -333,7 +333,7 @@ func inputWindow(y []float64, l, season int) (filled []float64, known []bool, er
 		}
 	}
 	if 2*n < l {
-		return nil, nil, fmt.Errorf("%w: only %d of the last %d; it needs half of them", ErrUnmeasured, n, l)
+		return nil, nil, fmt.Errorf("%w: only %d of the last %d bins; it needs half of them", ErrUnmeasured, n, l)
 	}
 	if err := seesLevel(y[start:]); err != nil {
 		return nil, nil, err
@@ -346,7 +346,7 @@ func inputWindow(y []float64, l, season int) (filled []float64, known []bool, er
 func seesLevel(window []float64) error {
 	window = window[max(0, len(window)-recentInput):]
 	if last := (Series{Values: window}).Known(); 2*last < len(window) {
-		return fmt.Errorf("%w: only %d of the last %d; it needs half of them to see the level", ErrUnmeasured, last, len(window))
+		return fmt.Errorf("%w: only %d of the last %d bins; it needs half of them to see the level", ErrUnmeasured, last, len(window))
 	}
 	return nil
 }
