@@ -1,9 +1,25 @@
 package forecast
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
+
+	"gonum.org/v1/gonum/mat"
 )
+
+// gramOf is XᵀX, whether or not its columns are whole strips.
+func TestGramOf(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, k := range []int{1, gramColumns, 2*gramColumns + 33} {
+		x, want := mat.NewDense(50, k, nil), mat.NewSymDense(k, nil)
+		x.Apply(func(_, _ int, _ float64) float64 { return r.NormFloat64() }, x)
+		want.SymOuterK(1, x.T())
+		if !mat.EqualApprox(gramOf(x), want, 1e-10) {
+			t.Errorf("of %d columns it is another", k)
+		}
+	}
+}
 
 // Learning a map tells its parts in order, all of them.
 func TestTrainWindowTellsItsParts(t *testing.T) {
