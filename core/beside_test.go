@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,7 +76,10 @@ func TestLargeModelDelaysNothing(t *testing.T) {
 	defer at.close()
 	first, later := s.Until(s.At(1780)), s.Until(s.At(1790))
 	at.forecast(first.End(), first)
-	n := len(told)
+	n := slices.IndexFunc(told, func(line string) bool { return strings.HasPrefix(line, tryingOnThePast) })
+	if n < 0 {
+		t.Fatalf("who waits for it is told %q", told)
+	}
 	at.forecast(later.End(), later)
 	want := at.forecast(s.End(), s)
 	if told = told[:n]; n < 16 || told[0] != fmt.Sprintf("holding the forecast model to the past: 0 of %d", n-1) || told[n-1] != fmt.Sprintf("holding the forecast model to the past: %d of %[1]d", n-1) {

@@ -131,10 +131,14 @@ func (s *Scheduler) begun() bool { return s.want.Target > 0 && s.want.Trained &&
 // joinTime is the measured join time and the wait in the cluster's queue as it is now.
 func (s *Scheduler) joinTime() plan.Measured { return joinTime(s.job, s.want.Joins, s.queueWait()) }
 
-// history is the measured arrival rate in bins of the forecast's interval, up to the last whole bin; unknown where an outage of the brokers distorts it.
+// history is the measured arrival rate in bins of the forecast's interval, up to the last whole bin; unknown where an outage of the brokers distorts it. Just after a bin's edge,
+// where the brokers were last asked before it, that bin is still to come.
 func (s *Scheduler) history(now time.Time) forecast.Series {
 	step := s.job.Forecast.Interval
 	end := now.Truncate(step)
+	if _, asked, ok := s.arrivals.Span(); ok && asked.Before(end) && end.Sub(asked) < step {
+		end = asked.Truncate(step)
+	}
 	start := end.Add(-s.job.Forecast.Past()).Truncate(step)
 	h := forecast.Series{Start: start, Step: step, Values: s.arrivals.Series(step, start, end)}
 	s.outages.forget(start)

@@ -101,6 +101,9 @@ func (f *foresight) ready(c *comer, history forecast.Series) bool {
 // model has learnt all of that by now: what does badly even there is not to be used.
 func (f *foresight) refused(c *comer, history forecast.Series) error {
 	e := c.aside.run
+	if errors.Is(e.err, forecast.ErrShortHistory) { // as where it has too few bins to be scored by: nothing is against it
+		return nil
+	}
 	if e.err != nil {
 		return e.err
 	}

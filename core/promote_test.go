@@ -30,7 +30,7 @@ func promoting(t *testing.T, width int) (r *retrained, was, id string, held chan
 		t.Fatal(err)
 	}
 	r = &retrained{rig: newRig(t, rigOptions{change: func(text string) string {
-		return strings.Replace(text, `history  = "1m"`, fmt.Sprintf("history  = \"5m\"\n    retrain  = \"2s\"\n    model = %q", small), 1)
+		return strings.Replace(text, `history  = "1m"`, fmt.Sprintf("history  = \"5m\"\n    retrain  = \"2s\"\n    gate_tolerance = 10\n    model = %q", small), 1) // neither model has learnt anything: whatever their errors are, the gate is to use them
 	}})}
 	if raw, err = forecasttest.Untrained(width, 96, 60, time.Second, 1); err != nil {
 		t.Fatal(err)

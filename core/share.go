@@ -246,7 +246,7 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 	wish := s.wish(obs, d)
 	sh := s.opt.Pool.ask(s.job.Name, obs.Now, d.Target, func(j *pool.Job) {
 		wish(j)
-		s.asked = s.asked.After(j.Ask, j.Staying, obs.Now, s.whimTime(obs))
+		s.asked = s.asked.After(j, obs.Now, s.whimTime(obs))
 		if s.asked.Tell(j); obs.Manual.Pinned || obs.LagKnown && obs.Lag > obs.MaxLag { // a person says so, or it is late already
 			j.Fresh = 0
 		}

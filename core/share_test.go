@@ -482,7 +482,7 @@ func TestWhatIsKeptWithoutAForecastIsForOthers(t *testing.T) {
 	a.s.policy = sees{a.s.policy, 500} // half of what one worker trains
 	a.order("auto", 0)
 	p.until("a keeps them", 3, 1)
-	if d := a.s.last.Decision; d.Kept() != 2 || a.s.last.Pool.Kept != 2 {
+	if d := a.s.last.Decision; d.Kept() != 2 || a.s.last.Pool.Kept+a.s.last.Pool.Lately != 2 {
 		t.Fatalf("a, without a forecast, keeps %d: %s", d.Kept(), d.Explain())
 	}
 	b.order("scale", 2)

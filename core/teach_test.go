@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/estimator"
 )
@@ -145,5 +147,32 @@ func TestSlowerGPUsAreSeen(t *testing.T) {
 	}
 	if c := r.s.online.LastChange(); c == nil || c.Workers != 2 {
 		t.Errorf("change %+v", c)
+	}
+}
+
+// What tells a slow fall of capacity from noise survives a restart: after each, the model is the one before it, and the fall goes on from there.
+func TestSlowFallSurvivesARestart(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(2)
+	for i := range 60 {
+		rate := 1000 - 7*float64(min(max(i-16, 0), 20))
+		r.trainFor(int(teachEvery/time.Second), rate, true)
+		if i%6 != 5 {
+			continue
+		}
+		state, model := r.s.online.State(), r.s.online.Model()
+		r.reopen()
+		if d := cmp.Diff(state, r.s.online.State()); d != "" {
+			t.Fatalf("interval %d: what was learnt before a restart and after it:\n%s", i, d)
+		}
+		if !model.Equal(r.s.online.Model()) {
+			t.Fatalf("interval %d: %v before a restart, %v after it", i, model, r.s.online.Model())
+		}
+		if anchored := len(state.Points) == 1 && state.Points[0].Anchor.Rate > 0; anchored != (i >= 17) {
+			t.Errorf("interval %d: %+v", i, state.Points)
+		}
+	}
+	if a := r.s.online.State().Points[0].Anchor; a.Rate > 1800 {
+		t.Errorf("anchor %+v though capacity fell from 2,000 to 1,720", a)
 	}
 }

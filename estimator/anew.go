@@ -35,7 +35,7 @@ func (p *OnlinePoint) follow(factor float64) {
 	case math.Abs(p.Level-1) < levelNone:
 		p.Level = 0
 	case !(p.Level < levelMost && p.Level > 1.0/levelMost):
-		p.Rates, p.Times, p.Reached, p.Level = nil, nil, nil, 0
+		p.Rates, p.Times, p.Reached, p.Level, p.Anchor = nil, nil, nil, 0, Anchor{}
 	}
 }
 
@@ -87,6 +87,7 @@ func (o *Online) confirm(p *OnlinePoint) {
 	switch back := certain && within(newer, was, max(changeEach*noise, changeLeast)); {
 	case back && was < expected: // it was slower here all along
 		p.settle(newer, at)
+		p.Anchor = Anchor{}
 		return
 	case back:
 		after = was
@@ -142,8 +143,9 @@ func within(rates []float64, to, share float64) bool {
 
 // shift lets the other points follow a change by factor that was noticed at p, which
 // began after from and not after by. What was measured in between may have been measured
-// before it or after: of both, that counts which fits better to what is certain.
-func (o *Online) shift(p *OnlinePoint, factor float64, from, by time.Time) {
+// before it or after: of both, that counts which fits better to what is certain. followed
+// is false where all was measured after it.
+func (o *Online) shift(p *OnlinePoint, factor float64, from, by time.Time) (followed bool) {
 	var known []point
 	var unsure []*OnlinePoint
 	for i := range o.points {
@@ -152,6 +154,7 @@ func (o *Online) shift(p *OnlinePoint, factor float64, from, by time.Time) {
 		case q == p || q.since(by) >= o.opt.MinSamples:
 		case !q.Last.After(from):
 			q.follow(factor)
+			followed = true
 		default:
 			unsure = append(unsure, q)
 			continue
@@ -161,7 +164,7 @@ func (o *Online) shift(p *OnlinePoint, factor float64, from, by time.Time) {
 		}
 	}
 	if len(unsure) == 0 {
-		return
+		return followed
 	}
 	m, err := o.fitMeasured(known)
 	if err != nil {
@@ -175,8 +178,10 @@ func (o *Online) shift(p *OnlinePoint, factor float64, from, by time.Time) {
 		now := m.Throughput(q.Workers, max(q.Servers, 1))
 		if rate > 0 && now > 0 && math.Abs(math.Log(rate*factor/now)) < math.Abs(math.Log(rate/now)) {
 			q.follow(factor)
+			followed = true
 		}
 	}
+	return followed
 }
 
 // since is how many of the rates were measured at a time or after it.

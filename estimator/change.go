@@ -61,7 +61,9 @@ func (o *Online) notice(p *OnlinePoint) {
 	}
 	local := o.asExpected(p, before, after, len(older))
 	p.settle(newer, at[n-k:])
-	if !local {
+	if local {
+		p.Anchor = Anchor{}
+	} else {
 		o.changed(p, at[n-k-1], before, after)
 	}
 }
@@ -107,6 +109,8 @@ func (o *Online) changed(p *OnlinePoint, from time.Time, before, after float64) 
 	p.Reached = nil
 	o.change = &Change{At: p.Times[len(p.Times)-1], Workers: p.Workers, Servers: p.Servers, Before: before, After: after}
 	o.shift(p, after/before, from, p.Times[len(p.Times)/2])
+	o.moveAnchors(p, after/before, false)
+	p.Anchor = Anchor{}
 }
 
 // LastChange is the last change of capacity that was noticed, nil for none.

@@ -135,4 +135,7 @@ func (o *Online) undo() {
 		return
 	}
 	o.change = nil
+	for i := range o.points {
+		o.points[i].Anchor = Anchor{} // they moved with what is undone
+	}
 }

@@ -97,7 +97,7 @@ func (o OnlineOptions) Validate() error {
 // tried so far is expected to be 20 % slower at the others too. What is older counts
 // less, and a capacity that changed at one count is taken to have changed at all that
 // were not measured since (change.go, anew.go), unless other counts say that none did
-// (elsewhere.go); one that drifts is followed (drift.go).
+// (elsewhere.go); one that drifts is followed (drift.go), at the other counts too (anchor.go).
 //
 // Memory is bounded by 3 × Points × Window rates. An Online is not safe for
 // concurrent use: the goroutine that owns the job's state owns it.
@@ -129,6 +129,9 @@ type OnlinePoint struct {
 	// Reached are the newest rates, samples/s, that were above F(w) in force in
 	// intervals that were not saturated, since capacity itself was last measured.
 	Reached []float64 `json:"reached,omitempty"`
+	// Anchor is what a slow or small change is told by; none where too little was measured,
+	// and in states of earlier programs.
+	Anchor Anchor `json:"anchor,omitzero"`
 }
 
 // Median returns the median rate in samples per second, 0 without rates.
@@ -205,7 +208,11 @@ func (o *Online) restore(p OnlinePoint) error {
 	if math.IsNaN(p.Level) || math.IsInf(p.Level, 0) || p.Level < 0 {
 		return fmt.Errorf("%d workers: a level of %v; expected a share above 0", p.Workers, p.Level)
 	}
-	for _, r := range slices.Concat(p.Rates, p.Reached, p.Old) {
+	known := slices.Concat(p.Rates, p.Reached, p.Old)
+	if p.Anchor != (Anchor{}) {
+		known = append(known, p.Anchor.Rate, p.Anchor.Own)
+	}
+	for _, r := range known {
 		if err := (Sample{At: p.Last, Workers: p.Workers, Servers: p.Servers, Rate: r}).check(o.prior.Form); err != nil {
 			return err
 		}
@@ -214,7 +221,7 @@ func (o *Online) restore(p OnlinePoint) error {
 		return nil
 	}
 	q := o.point(p.Workers, p.Servers)
-	q.Last, q.Level = p.Last, p.Level
+	q.Last, q.Level, q.Anchor = p.Last, p.Level, p.Anchor
 	q.Rates = newest(append(q.Rates, p.Rates...), o.opt.Window)
 	q.Times = newest(append(q.Times, p.times()...), o.opt.Window)
 	q.Reached = newest(append(q.Reached, p.Reached...), o.opt.Window)
@@ -259,6 +266,7 @@ func (o *Online) record(s Sample) {
 		} else {
 			o.notice(p)
 			o.confirmFirst(p)
+			o.adrift(p)
 		}
 		o.undo()
 		if len(p.Rates) >= o.opt.MinSamples {

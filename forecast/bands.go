@@ -76,6 +76,21 @@ func (r *residuals) note(h int, e float64) {
 	}
 }
 
+// delay makes the errors those of forecasts whose first bin is so many bins further ahead; of the last bins, those of the furthest horizon.
+func (r *residuals) delay(bins int) {
+	last := len(r.at) - 1
+	for h := range r.at {
+		from := min(h+bins, last)
+		r.at[h] = r.at[from]
+		for _, path := range r.paths {
+			path[h] = path[from]
+		}
+		if r.factors != nil {
+			r.factors[h] = r.factors[from]
+		}
+	}
+}
+
 // How [residuals.temper] sees unrest.
 const (
 	unrestFloor = 0.01 // so much is always there, as a share of the rate

@@ -86,7 +86,7 @@ func (g *Gate) Warm(history Series, steps int) (int, error) {
 	return g.WarmTold(history, steps, func(int, int) {})
 }
 
-// WarmTold is [Gate.Warm] that tells at how many of so many moments it is done.
+// WarmTold is [Gate.Warm] that tells at how many of so many moments it is done, until the primary gives up.
 func (g *Gate) WarmTold(history Series, steps int, tell func(done, total int)) (int, error) {
 	if err := checkRequest("warm forecast gate", history, steps); err != nil {
 		return 0, err
@@ -113,7 +113,10 @@ func (g *Gate) WarmTold(history Series, steps int, tell func(done, total int)) (
 		second, _ := g.fallback.Forecast(past, steps) // One that has no answer yet
 		first := Forecast{}                           // is not scored there.
 		if g.primary != nil {
-			first, _ = g.primary.Forecast(past, steps)
+			var err error
+			if first, err = g.primary.Forecast(past, steps); givesUp(err) {
+				tell = func(int, int) {}
+			}
 		}
 		if first.Mean == nil && second.Mean == nil {
 			continue

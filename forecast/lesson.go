@@ -153,8 +153,26 @@ func (l *lesson) learn(y []float64, cands []candidate, steps, origins int, linea
 
 func (l *lesson) residuals() *residuals { return newResiduals(l.steps, scaleFloor*l.unit, maxFollowed) }
 
-// forecast is what follows y, NaN where nothing is known, and the errors to expect, as much as there is unrest now.
+// forecast is what follows y, NaN where nothing is known, and the errors to expect, as much as there is unrest now. Where the last bins of y are not known, it is as of the last
+// that is: these are first forecast themselves, since else a stream that has left its season would be expected to be back in it at once, and errors are those so much further ahead.
+// A longer gap, than which a lesson serves, is left as it is.
 func (l *lesson) forecast(y []float64) (mean []float64, _ *residuals) {
+	late := 0
+	for late < len(y) && y[len(y)-1-late] != y[len(y)-1-late] {
+		late++
+	}
+	if late == 0 || late > min(l.steps, max(l.cands[0].lag/lessonShare, levelMinBins)) {
+		return l.follow(y)
+	}
+	known := len(y) - late
+	mean, _ = l.follow(y[:known])
+	mean, errors := l.follow(append(slices.Clone(y[:known]), mean[:late]...))
+	errors.delay(late)
+	return mean, errors
+}
+
+// follow is what follows y, with the errors to expect, as the last bin of y were known.
+func (l *lesson) follow(y []float64) (mean []float64, _ *residuals) {
 	m := mixtures.Get().(*mixture)
 	own, probes, weights := m.past, m.probes, m.stack.weights // the lesson's are not to be written to
 	m.y, m.steps, m.cands, m.unit, m.past, m.probes, m.stack.weights = y, l.steps, l.cands, l.unit, l.past, l.probes, l.weights

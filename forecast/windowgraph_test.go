@@ -139,7 +139,7 @@ func TestSeasonalEnsembleLearnsByItself(t *testing.T) {
 		early := s.Until(s.At(at))
 		got, want := forecastOf(t, e, early, 20), forecastOf(t, NewSeasonal(seasons), early, 20)
 		near(t, "early", got.Mean, want.Mean, 0)
-		if !strings.Contains(got.Note, "without nlinear: nlinear has learnt nothing yet") {
+		if !strings.Contains(got.Note, "has learnt nothing yet: ") || !strings.Contains(got.Note, "it learns from 480 or more: 4 seasons of 120") {
 			t.Errorf("after %d bins it notes %q", at, got.Note)
 		}
 	}

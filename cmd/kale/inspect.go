@@ -70,8 +70,9 @@ func (a *app) drafted(how invocation, draft *job.Draft, files job.Files, diags h
 		return nil, diags, err
 	}
 	if l.again = named && ranIn(l.dir); named && draft.Known("throughput") {
-		changed, lacking := profiled(l.Job, l.dir)
-		diags, l.lacking = append(diags, l.new(changed)...), l.new(lacking)
+		found := profiled(l.Job, l.dir)
+		l.profile = found.stored
+		diags, l.lacking, l.unmeasured = append(diags, l.new(found.diags)...), l.new(found.lacking), l.new(found.unmeasured)
 	}
 	return l, diags, nil
 }
@@ -143,13 +144,13 @@ func (a *app) askAround(ctx context.Context, l *loaded, how inspection, mistaken
 		}
 	}
 	info, diags, err = a.preflight(ctx, l, how)
-	diags = slices.Concat(l.lacking, diags)
+	diags = slices.Concat(l.lacking, l.unmeasured, diags)
 	if !how.all && l.draft.Known("model.kind") && l.draft.Known("workers") {
 		if _, _, found, e := a.trainer(ctx, a.logger("warn"), l); e == nil { // who goes on says what else is wrong
 			mistaken = mistaken || found.HasErrors()
 		}
 	}
-	if err == nil && (how.all || mistaken || diags.HasErrors()) {
+	if err == nil && (how.all || mistaken || l.wrongBlock || diags.HasErrors()) {
 		var more hcl.Diagnostics
 		if more, err = a.askBackend(ctx, l, !how.offline); l.again || how.lenient || !how.all {
 			more = whileSilent(more)

@@ -17,6 +17,7 @@ import (
 	"github.com/kale-sched/kale/core"
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/profile"
 )
 
 // varFlags give a job file's variables: of every command that may be given such a file.
@@ -69,8 +70,11 @@ type loaded struct {
 	files     job.Files
 	how       invocation
 	dir       string // the job's state folder
-	// lacking says why nothing that needs its throughput can be done with it.
-	lacking hcl.Diagnostics
+	// profile is what its throughput was taken from; nil: the file's own holds.
+	profile *profile.Profile
+	// lacking says why nothing that needs its throughput can be done with it; unmeasured that theta stands in for a profile that is not there, to those
+	// who go by it.
+	lacking, unmeasured hcl.Diagnostics
 	// anyOwner: what runs under the job's name is ended, whoever's it is.
 	anyOwner bool
 	again    bool // it ran here before
@@ -78,6 +82,8 @@ type loaded struct {
 	want   *core.Wanted
 	unread error
 	start  *starting
+	// wrongBlock: its backend has found mistakes in its block, which nobody has told yet.
+	wrongBlock bool
 }
 
 // invocation is how the job that an argument names is to be read: a file, or a job that was run before, with the variables of that run

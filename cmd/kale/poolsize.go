@@ -15,8 +15,9 @@ import (
 )
 
 // sizePool asks the backends of jobs how many GPUs there are, of each type of which the pool file does not say it: those that the blocks of the type's jobs may
-// have, whoever holds them now. jobs were read without mistakes. What is not known is a mistake in the pool file; an error is for what was told already.
-func (a *app) sizePool(ctx context.Context, rules *job.Pool, jobs []*loaded) (diags hcl.Diagnostics, err error) {
+// have, whoever holds them now. jobs were read without mistakes. What is not known is a mistake in the pool file. errShown: of some it is not known for what was told already,
+// or is wrong with the block of one, which is told with the job.
+func (a *app) sizePool(ctx context.Context, rules *job.Pool, jobs []*loaded) (diags hcl.Diagnostics, told error) {
 	for _, typ := range rules.Unsized() {
 		unknown := func(why string, args ...any) {
 			diags = append(diags, rules.UnsizedAt(typ, "How many GPUs there are is not known", fmt.Sprintf(why, args...)+" Write gpus = … here."))
@@ -33,8 +34,11 @@ func (a *app) sizePool(ctx context.Context, rules *job.Pool, jobs []*loaded) (di
 		}
 		n, err := a.countGPUs(ctx, of)
 		switch {
-		case ctx.Err() != nil || errors.Is(err, errShown):
+		case ctx.Err() != nil:
 			return diags, err
+		case errors.Is(err, errShown):
+			told = err
+			continue
 		case err != nil:
 			unknown("%v.", err)
 			continue
@@ -49,7 +53,7 @@ func (a *app) sizePool(ctx context.Context, rules *job.Pool, jobs []*loaded) (di
 		}
 		a.advise("%s has %s: what backend %s has for %s now\n", what, job.Count(n, "GPU"), backendsOf(of), listed(namesOf(of)))
 	}
-	return diags, nil
+	return diags, told
 }
 
 // backendsOf names the backends of jobs.
@@ -63,7 +67,7 @@ func backendsOf(jobs []*loaded) string {
 	return strings.Join(names, " and ")
 }
 
-// countGPUs is how many GPUs the backends of jobs have for them, each counted once. errShown: a mistake in a block was told.
+// countGPUs is how many GPUs the backends of jobs have for them, each counted once. errShown: a plugin is not there, which was told, or there is a mistake in a block, which is not told here.
 func (a *app) countGPUs(ctx context.Context, jobs []*loaded) (n int, err error) {
 	plugins := map[string]*backend.Client{} // by name; each knows all of its jobs, so that it counts what several may have once
 	defer func() {
@@ -87,7 +91,8 @@ func (a *app) countGPUs(ctx context.Context, jobs []*loaded) (n int, err error) 
 			return 0, err
 		}
 		if diags.HasErrors() {
-			return 0, a.diagnose(l.files, diags)
+			l.wrongBlock = true
+			return 0, errShown
 		}
 	}
 	for _, l := range order {

@@ -406,31 +406,59 @@ func conditions(j *job.Job) map[string]string {
 	}
 }
 
-// profiled takes a job's throughput from its profile where the file says so. Without one the file's own theta holds; where it has none, lacking says
-// that the job cannot be run or planned, and something stands in for what needs no throughput.
-func profiled(j *job.Job, dir string) (diags, lacking hcl.Diagnostics) {
+// profiling is what came of taking a job's throughput from its profile.
+type profiling struct {
+	stored *profile.Profile // that it was taken from; nil: there is none, or nobody asked for it
+	diags  hcl.Diagnostics
+	// lacking says that the job cannot be run or planned; unmeasured that no profile is stored, and the file's theta is used.
+	lacking, unmeasured hcl.Diagnostics
+}
+
+// profiled takes a job's throughput from its profile where the file says so. Without one the file's own theta holds; where it has none, the job lacks
+// what it needs to be run or planned, and something stands in for what needs no throughput.
+func profiled(j *job.Job, dir string) (out profiling) {
 	if j.Throughput.Source != job.SourceProfile {
-		return nil, nil
+		return out
 	}
 	p, err := readProfile(dir)
-	if err != nil {
-		if len(j.Throughput.Theta) == 0 {
-			detail := fmt.Sprintf("kale profile %s measures the job and stores one. Or give theta, which holds until there is one.", backend.Quoted(j.File))
-			if !errors.Is(err, os.ErrNotExist) {
-				detail = fmt.Sprintf("%v.", err)
-			}
-			lacking = hcl.Diagnostics{j.ErrorAt("throughput.source", "No profile of this job is stored on this machine", detail)}
-			j.Throughput.Form, j.Throughput.Batch = "async", 0
-			j.Throughput.Theta = []float64{1 / guessedRate(j), 0, 0}
-		} else if !errors.Is(err, os.ErrNotExist) {
-			diags = append(diags, j.WarningAt("throughput.source", "The profile cannot be used", fmt.Sprintf("%v. Until then throughput.theta holds.", err)))
+	absent := errors.Is(err, os.ErrNotExist)
+	switch {
+	case err == nil:
+		if changed := p.Changed(conditions(j)); len(changed) > 0 {
+			out.diags = hcl.Diagnostics{j.WarningAt("throughput.source", "The profile was measured under other conditions",
+				fmt.Sprintf("Changed since: %s. What is measured as the job runs corrects it; kale profile %s measures anew.", listed(changed), backend.Quoted(j.File)))}
 		}
-		return diags, lacking
+		out.stored = p
+		j.Throughput = job.Throughput{Form: string(p.Model.Form), Theta: p.Model.Theta, Batch: int(p.Model.Batch), Source: p.Source()}
+	case len(j.Throughput.Theta) == 0:
+		detail := fmt.Sprintf("kale profile %s measures the job and stores one. Or give theta, which holds until there is one.", backend.Quoted(j.File))
+		if !absent {
+			detail = fmt.Sprintf("%v.", err)
+		}
+		out.lacking = hcl.Diagnostics{j.ErrorAt("throughput.source", "No profile of this job is stored on this machine", detail)}
+		j.Throughput.Form, j.Throughput.Batch = "async", 0
+		j.Throughput.Theta = []float64{1 / guessedRate(j), 0, 0}
+	case absent:
+		out.unmeasured = hcl.Diagnostics{j.WarningAt("throughput.source", "No profile is stored for this job",
+			fmt.Sprintf("theta of the job file is used; kale profile %s measures.", backend.Quoted(j.File)))}
+		j.Throughput.Source = "theta of the job file, since no profile is stored"
+	default:
+		out.diags = hcl.Diagnostics{j.WarningAt("throughput.source", "The profile cannot be used", fmt.Sprintf("%v. Until then throughput.theta holds.", err))}
+		j.Throughput.Source = "theta of the job file, since the profile cannot be used"
 	}
-	if changed := p.Changed(conditions(j)); len(changed) > 0 {
-		diags = append(diags, j.WarningAt("throughput.source", "The profile was measured under other conditions",
-			fmt.Sprintf("Changed since: %s. What is measured as the job runs corrects it; kale profile %s measures anew.", listed(changed), backend.Quoted(j.File))))
+	return out
+}
+
+// throughputFrom says where a job's throughput comes from.
+func (l *loaded) throughputFrom() string {
+	switch source := l.Throughput.Source; {
+	case l.profile != nil:
+		return l.profile.Told(l.Workers.Min, l.Workers.Max, l.Servers.Count)
+	case source == "":
+		return "theta of the job file"
+	case strings.HasPrefix(source, "theta of the job file"):
+		return source
+	default:
+		return fmt.Sprintf("theta of the job file (its source: %q)", source)
 	}
-	j.Throughput = job.Throughput{Form: string(p.Model.Form), Theta: p.Model.Theta, Batch: int(p.Model.Batch), Source: p.Source()}
-	return diags, nil
 }

@@ -115,6 +115,15 @@ func TestThetaHoldsUntilThereIsAProfile(t *testing.T) {
 	if r := s.must("plan", file, "-json"); !strings.Contains(r.out, "0.0002") {
 		t.Errorf("%s", r.out)
 	}
+	for _, command := range []string{"plan", "validate"} {
+		r := s.must(command, file)
+		if said := strings.Join(strings.Fields(r.err), " "); !strings.Contains(said, "No profile is stored for this job") || !strings.Contains(said, "theta of the job file is used; kale profile "+file+" measures.") {
+			t.Errorf("%s says nothing of a profile that is not there: %s", command, r.err)
+		}
+		if command == "plan" && (strings.Contains(r.out, "the prior: profile") || !strings.Contains(r.out, "theta of the job file, since no profile is stored")) {
+			t.Errorf("what is planned by: %s", r.out)
+		}
+	}
 	if err := os.MkdirAll(filepath.Join(s.env["KALE_STATE_DIR"], "clicks", profileFile), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -122,6 +131,44 @@ func TestThetaHoldsUntilThereIsAProfile(t *testing.T) {
 		if r := s.must(command, file); !strings.Contains(strings.Join(strings.Fields(r.err), " "), "profile.json is a folder: remove it") {
 			t.Errorf("%s with a folder in the profile's place: %s", command, r.err)
 		}
+	}
+}
+
+// A replay of a job says where its throughput comes from.
+func TestReplaySaysWhereThroughputComesFrom(t *testing.T) {
+	t.Parallel()
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	trace := filepath.Join(t.TempDir(), "t.csv")
+	csv := "timestamp,rate\n"
+	for i := range 60 {
+		csv += fmt.Sprintf("%d,%d\n", 1_777_593_600+60*i, 1000+i)
+	}
+	if err := os.WriteFile(trace, []byte(csv), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	says := func(file, want string) {
+		t.Helper()
+		args := []string{"replay", "-trace", trace, "-policies", "static", "-seeds", "1", "-job", file}
+		var got struct {
+			From string `json:"throughput_from"`
+		}
+		r := s.must(append(args, "-json")...)
+		if err := json.Unmarshal([]byte(r.out), &got); err != nil || got.From != want {
+			t.Errorf("from %q, want %q (%v)", got.From, want, err)
+		}
+		if r := s.must(args...); !strings.Contains(r.out, "What workers train is by "+want+".") {
+			t.Errorf("%q is not told:\n%s", want, r.out)
+		}
+	}
+	text = strings.Replace(ofEight(text), "max  = 8", "max  = 16", 1)
+	says(write(t, text), `theta of the job file (its source: "a guess by kale init")`)
+	file := write(t, changed(t, text, `source = "a guess by kale init"`, `source = "profile"`))
+	says(file, "theta of the job file, since no profile is stored")
+	storedProfile(t, s, file)
+	says(file, "the stored profile of 2026-01-02 03:04 UTC, 4 points, of 1 to 8 workers, extrapolated beyond w = 8, ± 3.4 % at most")
+	if r := s.must("profile", "show", file); !regexp.MustCompile(`16 +\d+ .*±3\.4 % +extrapolated`).MatchString(r.out) {
+		t.Errorf("kale profile show tells another error:\n%s", r.out)
 	}
 }
 
@@ -230,6 +277,9 @@ func TestProfileOfTooFewRecordsSaysWhatHelps(t *testing.T) {
 	j := &job.Job{Name: "ctr", Stream: job.Stream{Topic: "clicks"}}
 	if text := nothingMeasured(j, []profile.Point{{Workers: 1, Few: true, Why: "the topic has too few records"}}).Error(); !strings.Contains(text, `Wait until topic "clicks" holds more records`) ||
 		!strings.Contains(text, "kale produce -history") || !strings.Contains(text, "-interval 1s") {
+		t.Error(text)
+	}
+	if text := nothingMeasured(j, []profile.Point{{Workers: 1, Unfed: true, Why: "the worker was never busy"}}).Error(); strings.Contains(text, "records") {
 		t.Error(text)
 	}
 	if text := nothingMeasured(j, []profile.Point{{Workers: 1, Why: "0 of 1 workers had joined"}}).Error(); strings.Contains(text, "records") {

@@ -94,7 +94,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	fl.IntVar(&f.forecastEvery, "forecast-every", 1, "make a new forecast every so many `BINS` of forecast.interval; a scheduler makes one in each")
 	fl.Float64Var(&f.bias, "forecast-bias", 0, "make every forecast too high by this share; the bands learn of it")
 	fl.Float64Var(&f.noise, "forecast-noise", 0, "standard deviation of an error put into each half hour's forecasts, as a share; the bands learn of it")
-	fl.Float64Var(&f.losses, "losses", 0, "how many `TIMES` a day each worker is lost")
+	fl.Float64Var(&f.losses, "losses", 0, "how many `TIMES` a day each worker is lost; not with -jobs")
 	fl.Float64Var(&f.price, "price", 0, "of a GPU-hour, to say what is saved in money")
 	fl.Float64Var(&f.lagWeight, "lag-weight", f.lagWeight, "cost of a minute of accumulated lag, in GPU-hours")
 	fl.Float64Var(&f.overCost, "violation-weight", f.overCost, "cost of a minute over the objective, in GPU-hours")
@@ -167,7 +167,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err := a.checkPage(f); err != nil {
 		return err
 	}
-	j, err := a.replayedJob(f)
+	j, from, err := a.replayedJob(f)
 	if err != nil {
 		return err
 	}
@@ -175,6 +175,7 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	if err != nil {
 		return err
 	}
+	o.Throughput = from
 	bar := a.progress()
 	defer bar.done()
 	o.Progress = bar.step
@@ -204,11 +205,11 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	}
 	cmp, err := replay.New(ctx, j, course, o)
 	if err != nil {
-		return unfinished(ctx, bar, err)
+		return unfinished(ctx, bar, f.out, err)
 	}
 	r, err := cmp.Run(ctx, f.sweep)
 	if err != nil {
-		return unfinished(ctx, bar, err)
+		return unfinished(ctx, bar, f.out, err)
 	}
 	bar.done()
 	if err := writePage(f.out, func(w io.Writer, version string) error { return replay.WriteHTML(w, r, version) }); err != nil {
@@ -220,12 +221,16 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	return replay.WriteText(a.out, r)
 }
 
-// unfinished is err or, of a replay that was interrupted, how far it was: it has no figures before its end.
-func unfinished(ctx context.Context, bar *progress, err error) error {
+// unfinished is err or, of a replay that was interrupted, how far it was: it has no figures before its end, and nothing to write into a page, where one was asked for.
+func unfinished(ctx context.Context, bar *progress, page string, err error) error {
 	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fmt.Errorf("replay: interrupted, so that there are no figures%s", bar.reached())
+	lacking := "there are no figures"
+	if page != "" {
+		lacking += ", and " + page + " is not written"
+	}
+	return fmt.Errorf("replay: interrupted, so that %s%s", lacking, bar.reached())
 }
 
 // checkPage refuses a file for the page before anything is computed, where what is read would be written over.
@@ -262,13 +267,12 @@ func (f *replayFlags) fewer(j *job.Job, c *replay.Course, n int) int {
 	return max(int(c.Bin/j.Forecast.Interval), f.forecastEvery*int(math.Ceil(float64(n)/manyForecasts)))
 }
 
-// replayedJob is the job of -job, or the reference job.
-func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
-	var j *job.Job
+// replayedJob is the job of -job, and where its throughput comes from, or the reference job.
+func (a *app) replayedJob(f replayFlags) (j *job.Job, from string, err error) {
 	if f.job == "" {
 		parsed, files, diags := job.Parse(examples.Replay, "replay.hcl", job.Options{})
 		if err := a.diagnose(files, diags); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		j = parsed
 	} else {
@@ -283,9 +287,9 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 			err = a.diagnose(l.files, core.CheckForecast(l.Job))
 		}
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		j = l.Job
+		j, from = l.Job, l.throughputFrom()
 	}
 	switch f.forecaster {
 	case "", replay.PerfectForecast:
@@ -295,10 +299,10 @@ func (a *app) replayedJob(f replayFlags) (*job.Job, error) {
 			break
 		}
 		if err := core.CheckForecaster(j, f.forecaster); err != nil {
-			return nil, fmt.Errorf("-forecaster: %w", err)
+			return nil, "", fmt.Errorf("-forecaster: %w", err)
 		}
 	}
-	return j, nil
+	return j, from, nil
 }
 
 // forecasts says whether the job's forecaster is asked for any: those of a fleet know the future.

@@ -535,7 +535,7 @@ func (f *fleeting) Err() error {
 	return nil
 }
 
-// Whoever interrupts a replay is told how far it was; of a fleet, the rows that were whole by then are printed.
+// Whoever interrupts a replay is told how far it was; of a fleet, the rows that were whole by then are printed, and written into the page, which says that it is partial.
 func TestReplayInterrupted(t *testing.T) {
 	t.Parallel()
 	s := newShell(t)
@@ -561,6 +561,20 @@ func TestReplayInterrupted(t *testing.T) {
 	}
 	if r = interrupted(2000, fleet...); r.code != exitFailed || !strings.Contains(r.out, "PARTIAL: it was interrupted when 1 of 4 rows were whole") || !strings.Contains(r.out, "follow, one pool") {
 		t.Errorf("in the second fleet: code %d, %s", r.code, r.out)
+	}
+	page := filepath.Join(t.TempDir(), "page.html")
+	r = interrupted(2000, append(fleet, "-o", page)...)
+	const cut = "PARTIAL: it was interrupted when 1 of 4 rows were whole"
+	if want := "kale: replay: interrupted: what is printed, and in " + page + ", is 1 of 4 rows; it was at fleet 2 of 4"; r.code != exitFailed || !strings.Contains(r.err, want) || !strings.Contains(r.out, cut) {
+		t.Errorf("with a page: code %d, %s", r.code, r.err)
+	}
+	if html := read(t, page); !strings.Contains(html, `<p class="problem">`+cut+"</p>") || !strings.Contains(html, "<title>PARTIAL · ") || strings.Count(html, "<tr") != 2 {
+		t.Errorf("the page has %d rows, or is not marked", strings.Count(html, "<tr"))
+	}
+	none := filepath.Join(t.TempDir(), "none.html")
+	r = interrupted(8, "-policies", "static", "-days", "1", "-seeds", "20", "-o", none)
+	if want := "kale: replay: interrupted, so that there are no figures, and " + none + " is not written; it was at "; r.code != exitFailed || !strings.Contains(r.err, want) || exists(none) {
+		t.Errorf("one job, with a page: code %d, %s", r.code, r.err)
 	}
 	r = interrupted(8, "-policies", "static", "-days", "1", "-seeds", "20")
 	if want := "kale: replay: interrupted, so that there are no figures; it was at replaying, "; r.code != exitFailed || r.out != "" || !strings.Contains(r.err, want) || !strings.Contains(r.err, " of 20\n") {

@@ -52,7 +52,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	if err := a.checkPage(f); err != nil {
 		return err
 	}
-	j, err := a.replayedJob(f)
+	j, _, err := a.replayedJob(f)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	r, err := replay.CompareFleets(cmd.Context(), j, tr, o, policies, seeds)
 	bar.done()
 	if err != nil {
-		return a.fleetSoFar(cmd.Context(), r, bar, err)
+		return a.fleetSoFar(cmd.Context(), r, bar, f.out, err)
 	}
 	if err := writePage(f.out, r.WriteHTML); err != nil {
 		return err
@@ -101,12 +101,17 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	return a.printFleet(r)
 }
 
-// fleetSoFar prints the rows that there are of a comparison which failed with err; one that was interrupted may have some.
-func (a *app) fleetSoFar(ctx context.Context, r *replay.FleetReport, bar *progress, err error) error {
+// fleetSoFar prints the rows that there are of a comparison which failed with err, and writes them into the page, where one was asked for; one that was interrupted may
+// have some.
+func (a *app) fleetSoFar(ctx context.Context, r *replay.FleetReport, bar *progress, page string, err error) error {
 	if r == nil || len(r.Rows) == 0 {
-		return unfinished(ctx, bar, err)
+		return unfinished(ctx, bar, page, err)
 	}
-	return errors.Join(a.printFleet(r), fmt.Errorf("replay: interrupted: what is printed is %d of %d rows%s", len(r.Rows), r.Planned, bar.reached()))
+	where, wrong := "printed", writePage(page, r.WriteHTML)
+	if page != "" && wrong == nil {
+		where = "printed, and in " + page + ","
+	}
+	return errors.Join(a.printFleet(r), wrong, fmt.Errorf("replay: interrupted: what is %s is %d of %d rows%s", where, len(r.Rows), r.Planned, bar.reached()))
 }
 
 func (a *app) printFleet(r *replay.FleetReport) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,12 +73,10 @@ func (a *app) runTogether(ctx context.Context, args []string, f runFlags) error 
 }
 
 // loadTogether reads job files, which must name different jobs, and holds the pool file, if there is one, against them; begin is told of each whose
-// name is known; then judge is asked about each. Mistakes
-// in one file do not keep the others from being looked at.
+// name is known; then judge is asked about each. Mistakes in one file, or between them, do not keep the others from being looked at.
 func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolFile string, begin func(*loaded) error, judge func(*loaded, hcl.Diagnostics) error) (jobs []*loaded, pool *core.Pool, err error) {
 	files := map[string]string{}
-	var all, sound []*job.Job
-	var doubtful []string // the names of those with mistakes, as far as they are known
+	var among company
 	var found []hcl.Diagnostics
 	for _, arg := range args {
 		how, err := a.invocation(arg, f)
@@ -88,40 +87,27 @@ func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolF
 		if err != nil {
 			return nil, nil, err
 		}
-		jobs, found = append(jobs, l), append(found, diags)
-		if l.Job == nil || !l.draft.Known("name") {
+		named := l.Job != nil && l.draft.Known("name")
+		if first, twice := files[l.nameIf(named)]; twice {
+			if among.told = a.tell(l, inOrder(append(diags, l.twice(first, arg)))); !errors.Is(among.told, errShown) {
+				return nil, nil, among.told
+			}
 			continue
 		}
-		if first, twice := files[l.Name]; twice {
-			return nil, nil, fmt.Errorf("%s and %s are both of job %q: a job has one scheduler; name it once, or give one of them another name", first, arg, l.Name)
+		jobs, found = append(jobs, l), append(found, diags)
+		if among.add(l, named, diags); !named {
+			continue
 		}
-		files[l.Name], all = arg, append(all, l.Job)
-		if diags.HasErrors() {
-			doubtful = append(doubtful, l.Name)
-		} else {
-			sound = append(sound, l.Job)
-		}
+		files[l.Name] = arg
 		if err := begin(l); err != nil {
 			return nil, nil, err
 		}
 	}
 	if poolFile != "" {
-		rules, sources, diags := job.DraftPool(poolFile)
-		switch {
-		case rules == nil:
-		case diags.HasErrors() || len(sound) < len(args):
-			diags = append(diags, rules.CheckSome(sound, doubtful, len(all) == len(args))...)
-			job.InFileOrder(diags)
-		default:
-			pool = core.NewPool(rules)
-			unknown, err := a.sizePool(ctx, rules, jobs)
-			if err != nil {
-				return nil, nil, err
-			}
-			diags = append(diags, unknown...)
-			diags = append(append(diags, rules.Check(all)...), a.missing(ctx, rules, pool, poolFile, args, all)...)
-		}
-		err = a.diagnose(sources, diags)
+		pool, err = a.holdPool(ctx, poolFile, args, jobs, among)
+	}
+	if err = cmp.Or(err, among.told); err != nil && !errors.Is(err, errShown) {
+		return nil, nil, err
 	}
 	for i, l := range jobs {
 		if wrong := judge(l, found[i]); wrong != nil {
@@ -132,6 +118,72 @@ func (a *app) loadTogether(ctx context.Context, args []string, f jobFlags, poolF
 		}
 	}
 	return jobs, pool, err
+}
+
+// company is what is known of jobs that are to run together.
+type company struct {
+	all      []*job.Job // whose names are known
+	sound    []*job.Job // those of them on which a pool may be held
+	doubtful []string   // the names of the others
+	unnamed  bool       // there are others still
+	wrong    bool       // there are mistakes in their files
+	told     error      // of two files of one job, that they are: errShown
+}
+
+// add adds a job. One with mistakes counts for a pool like any other where what a pool looks at is without.
+func (c *company) add(l *loaded, named bool, diags hcl.Diagnostics) {
+	c.wrong = c.wrong || diags.HasErrors()
+	switch {
+	case !named:
+		c.unnamed = true
+		return
+	case !diags.HasErrors(), l.draft.Sound("workers") && l.draft.Sound("autoscale.tick") && l.draft.Sound("backend"):
+		c.sound = append(c.sound, l.Job)
+	default:
+		c.doubtful = append(c.doubtful, l.Name)
+	}
+	c.all = append(c.all, l.Job)
+}
+
+// nameIf is the job's name, where it is known.
+func (l *loaded) nameIf(known bool) string {
+	if !known {
+		return ""
+	}
+	return l.Name
+}
+
+// twice says that an argument before this one is of the same job.
+func (l *loaded) twice(first, arg string) *hcl.Diagnostic {
+	const one = "a job has one scheduler; name it once"
+	if first == arg {
+		return l.ErrorAt("name", fmt.Sprintf("Job %q is here twice", l.Name), fmt.Sprintf("%s is named twice: %s.", arg, one))
+	}
+	return l.ErrorAt("name", fmt.Sprintf("Job %q is here twice", l.Name), fmt.Sprintf("%s and %s are both of job %q: %s, or give one of them another name.", first, arg, l.Name, one))
+}
+
+// holdPool reads a pool file and holds it against the jobs, as far as those can be relied on. errShown: mistakes were told, or are of a job's file, where they will be.
+func (a *app) holdPool(ctx context.Context, file string, args []string, jobs []*loaded, among company) (pool *core.Pool, err error) {
+	rules, sources, diags := job.DraftPool(file)
+	if rules == nil {
+		return nil, a.diagnose(sources, diags)
+	}
+	pool = core.NewPool(rules)
+	var unasked error
+	if diags.HasErrors() || among.wrong || among.told != nil {
+		diags = append(diags, rules.CheckSome(among.sound, among.doubtful, !among.unnamed)...)
+	} else {
+		var unknown hcl.Diagnostics
+		if unknown, unasked = a.sizePool(ctx, rules, jobs); ctx.Err() != nil {
+			return nil, cmp.Or(unasked, ctx.Err())
+		}
+		diags = slices.Concat(diags, unknown, rules.Check(among.all))
+	}
+	if !among.unnamed {
+		diags = append(diags, a.missing(ctx, rules, pool, file, args, among.all)...)
+	}
+	job.InFileOrder(diags)
+	return pool, cmp.Or(a.diagnose(sources, diags), unasked)
 }
 
 // missing are jobs that were run in a pool last, run still, and are not among those that are to run in it now: what they hold would not count.

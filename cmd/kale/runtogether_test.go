@@ -68,8 +68,8 @@ func TestRunTogetherRefuses(t *testing.T) {
 		{[]string{"plan", a, b, "-pool", typed}, exitFailed, `typed.hcl:11:3: error: Job "b" has no type of GPU`},
 		{[]string{"run", a, b, "-live"}, exitUsage, "kale status -watch JOB"},
 		{[]string{"run", "-pool", pool}, exitUsage, "JOB.hcl is missing"},
-		{[]string{"run", a, a}, exitFailed, `are both of job "a"`},
-		{[]string{"plan", a, a}, exitFailed, `are both of job "a"`},
+		{[]string{"run", a, a}, exitFailed, "a.hcl:1:5: error: Job \"a\" is here twice"},
+		{[]string{"plan", a, a}, exitFailed, "a.hcl is named twice: a job has one scheduler"},
 		{[]string{"run", a, b, "-pool", pool}, exitFailed, `pool.hcl:3:7: error: Job "c" is not among the jobs`},
 		{[]string{"plan", a, b, "-pool", pool}, exitFailed, `pool.hcl:3:7: error: Job "c" is not among the jobs`},
 		{[]string{"run", a, "-pool", a}, exitFailed, "Is this a job file?"},
@@ -78,6 +78,41 @@ func TestRunTogetherRefuses(t *testing.T) {
 		r := s.run(c.args...)
 		if r.code != c.code || !strings.Contains(r.err, c.says) {
 			t.Errorf("kale %s: code %d, %s", strings.Join(c.args, " "), r.code, r.err)
+		}
+	}
+}
+
+// All that is wrong with a pool, its jobs, and between them is told in one run: names that are there twice, guarantees beyond the pool, jobs that are not there, limits
+// that are none; and what is wrong in a job's file elsewhere keeps its workers from nothing.
+func TestRunTogetherTellsAll(t *testing.T) {
+	a, b, pool := twoFiles(t, "pool \"main\" {\n  gpus = 1\n  job \"a\" {\n    limit = 9\n  }\n  job \"b\" {\n    guarantee = 7\n  }\n  job \"zz\" {\n  }\n}\n")
+	twin := writeIn(t, filepath.Dir(a), "twin.hcl", strings.Replace(read(t, a), "sparse = [", "spares = [", 1))
+	writeIn(t, filepath.Dir(b), "b.hcl", strings.Replace(read(t, b), "label  =", "lable  =", 1))
+	s := newShell(t)
+	for _, command := range []string{"run", "plan"} {
+		r := s.run(command, a, b, twin, "-pool", pool)
+		text := strings.Join(strings.Fields(r.err), " ") // whatever the lines
+		for _, want := range []string{
+			"pool.hcl:2:10: error: The pool is smaller than its guarantees", `At least 5 GPUs are guaranteed, and there are 1: 1 for "a", 4 for "b".`,
+			"pool.hcl:4:13: warning: The limit is above workers.max", "pool.hcl:7:17: error: The guarantee is above workers.max", `pool.hcl:9:7: error: Job "zz" is not among the jobs`,
+			`twin.hcl:1:5: error: Job "a" is here twice`, fmt.Sprintf(`%s and %s are both of job "a": a job has one scheduler; name it once, or give one of them another name.`, a, twin),
+			`twin.hcl:8:5: error: Unknown attribute "spares"`, `b.hcl:7:5: error: Unknown attribute "lable"`,
+		} {
+			if r.code != exitFailed || !strings.Contains(text, want) {
+				t.Errorf("kale %s: code %d, it lacks %q: %s", command, r.code, want, r.err)
+			}
+		}
+	}
+}
+
+// A mistake in the backend block of a job, for which it is not known how large the pool is, is told once, and keeps nothing else from being told.
+func TestPoolOfAWrongBlock(t *testing.T) {
+	a, b, pool := onCluster(t, "pool \"main\" {\n  job \"a\" {\n    guarantee = 9\n  }\n}\n", 1, "local", "    nonsense = 1\n", "")
+	s := newShell(t).withPlugin("kale-backend-local")
+	for _, command := range []string{"run", "plan"} {
+		r := s.run(command, a, b, "-pool", pool)
+		if n := strings.Count(r.err, "nonsense = 1"); r.code != exitFailed || n != 1 || !strings.Contains(r.err, "pool.hcl:3:17: error: The guarantee is above workers.max") {
+			t.Errorf("kale %s: code %d, the block's mistake %d times: %s", command, r.code, n, r.err)
 		}
 	}
 }

@@ -316,6 +316,8 @@ func (d *decoder) checkAutoscale(j *Job) {
 	}
 	d.checkStatic(j)
 	d.checkReach(j)
+	d.checkPace(j)
+	d.checkInert(j)
 	if n := j.Workers.Max; n == j.Workers.Min && a.Policy != PolicyStatic && a.Policy != PolicyKale && d.ok("workers.min", "workers.max", "autoscale.policy") {
 		d.warn(d.written("workers.min", []string{"workers.max", "autoscale.policy"}), "Nothing to scale",
 			"workers.min and workers.max are both %d: policy %q changes nothing until they differ.", n, a.Policy)

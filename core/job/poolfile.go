@@ -423,6 +423,10 @@ func (p *Pool) check(jobs []*Job, names []string, every bool) hcl.Diagnostics {
 		if of.Limit < of.Guarantee && !p.bad[path+".guarantee"] && of.Guarantee <= j.Workers.Max && of.Guarantee >= j.Workers.Min {
 			fail(path+".limit", "The limit is below workers.min", "Job %q never has fewer than %d workers (workers.min in %s).", j.Name, j.Workers.Min, j.File)
 		}
+		if of.Limit > j.Workers.Max && !p.bad[path+".limit"] {
+			diags = append(diags, at(hcl.DiagWarning, rangeOf(p.ranges, path+".limit"), "The limit is above workers.max",
+				fmt.Sprintf("Job %q never has more than %d workers (workers.max in %s), whatever the limit: lower it, or raise workers.max.", j.Name, j.Workers.Max, j.File)))
+		}
 		if p.Patience > 0 && p.Patience < j.Autoscale.Tick {
 			fail("patience", "Patience too short", "Job %q decides once in %s (autoscale.tick in %s), and would be due a turn each time: use as much or more, or \"0s\" for no turns.",
 				j.Name, FormatDuration(j.Autoscale.Tick), j.File)
@@ -435,10 +439,7 @@ func (p *Pool) check(jobs []*Job, names []string, every bool) hcl.Diagnostics {
 				fmt.Sprintf("Job %q runs on %q and job %q on %q. The pool counts their GPUs together: is that meant?", j.Name, j.Backend.Name, first.Name, first.Backend.Name)))
 		}
 	}
-	diags = append(diags, p.alike(jobs)...)
-	if whole && !diags.HasErrors() {
-		diags = append(diags, p.tooSmall(jobs)...)
-	}
+	diags = append(append(diags, p.alike(jobs)...), p.tooSmall(jobs, whole)...)
 	for _, o := range p.Jobs {
 		if every && !slices.Contains(names, o.Name) {
 			free := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -470,20 +471,24 @@ func (p *Pool) alike(jobs []*Job) (diags hcl.Diagnostics) {
 	return diags
 }
 
-// tooSmall says where the pool, or a type of its GPUs, is smaller than what is guaranteed of it.
-func (p *Pool) tooSmall(jobs []*Job) (diags hcl.Diagnostics) {
+// tooSmall says where the pool, or a type of its GPUs, is smaller than what is guaranteed of it; all: that is known of every job. Else, and of a guarantee that is itself
+// a mistake, what there is at least counts: of the latter the nearest that the job may have.
+func (p *Pool) tooSmall(jobs []*Job, all bool) (diags hcl.Diagnostics) {
 	types := p.Types
 	if len(types) == 0 {
 		types = []PoolType{{GPUs: p.GPUs}}
 	}
 	for _, t := range types {
 		var sums []string
-		owed := 0
+		owed, exact := 0, all
 		for _, j := range jobs {
-			if of := p.Of(j); of.Type == t.Name {
-				owed += of.Guarantee * j.PoolGPUs()
-				sums = append(sums, fmt.Sprintf("%d for %q", of.Guarantee*j.PoolGPUs(), j.Name))
+			of := p.Of(j)
+			if of.Type != t.Name {
+				continue
 			}
+			n := max(min(of.Guarantee, j.Workers.Max), j.Workers.Min)
+			owed, exact = owed+n*j.PoolGPUs(), exact && n == of.Guarantee
+			sums = append(sums, fmt.Sprintf("%d for %q", n*j.PoolGPUs(), j.Name))
 		}
 		if owed <= t.GPUs || t.GPUs == 0 { // or its size is not known
 			continue
@@ -492,8 +497,12 @@ func (p *Pool) tooSmall(jobs []*Job) (diags hcl.Diagnostics) {
 		if t.Name != "" {
 			path, summary, what = "type "+t.Name+".gpus", fmt.Sprintf("Type %q is smaller than its guarantees", t.Name), t.Name+" GPUs"
 		}
-		diags = append(diags, p.ErrorAt(path, summary, fmt.Sprintf("%d %s are guaranteed, and there are %d: %s. A job without a guarantee here is guaranteed its workers.min.",
-			owed, what, t.GPUs, strings.Join(sums, ", "))))
+		least := ""
+		if !exact {
+			least = "At least "
+		}
+		diags = append(diags, p.ErrorAt(path, summary, fmt.Sprintf("%s%d %s are guaranteed, and there are %d: %s. A job without a guarantee here is guaranteed its workers.min.",
+			least, owed, what, t.GPUs, strings.Join(sums, ", "))))
 	}
 	return diags
 }

@@ -152,6 +152,8 @@ func TestPoolCheck(t *testing.T) {
 		{"too little for the guarantees", strings.Replace(twoJobs, "guarantee = 2", "guarantee = 4", 1), []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", "", "")}},
 		{"too little for whole workers", strings.Replace(twoJobs, "gpus = 4", "gpus = 3", 1), []*Job{jobNamed(t, "a", "max = 4", "max = 4\n    gpus = 2"), jobNamed(t, "b", "", "")}},
 		{"below and above what the job file says", strings.Replace(twoJobs, "limit = 3", "guarantee = 9", 1), []*Job{min3("a"), jobNamed(t, "b", "", "")}},
+		{"too little beside other mistakes", strings.Replace(strings.Replace(twoJobs, "gpus = 4", "gpus = 1\n  patience = \"10s\"", 1), "limit = 3", "guarantee = 9", 1), []*Job{min3("a"), jobNamed(t, "b", "", "")}},
+		{"a limit above workers.max", strings.Replace(twoJobs, "limit = 3", "limit = 5", 1), []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", "", "")}},
 		{"a limit below workers.min", strings.Replace(twoJobs, "limit = 3", "limit = 2", 1), []*Job{jobNamed(t, "a", "", ""), min3("b")}},
 		{"a job that has no type", twoTypes, []*Job{jobNamed(t, "a", "", ""), jobNamed(t, "b", "", ""), jobNamed(t, "c", "", "")}},
 		{"too little of a type", strings.Replace(twoTypes, "gpus = 2", "gpus = 1", 1), []*Job{jobNamed(t, "a", "max = 4", "max = 4\n    gpus = 2"), jobNamed(t, "b", "", "")}},
@@ -297,10 +299,10 @@ func TestDraftPool(t *testing.T) {
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
-	if diff := cmp.Diff([]string{"4 The guarantee is above workers.max", "9 Job \"c\" is not among the jobs"}, summaries(p.CheckSome(jobs[:1], []string{"b"}, true))); diff != "" {
+	if diff := cmp.Diff([]string{"2 The pool is smaller than its guarantees", "4 The guarantee is above workers.max", "9 Job \"c\" is not among the jobs"}, summaries(p.CheckSome(jobs[:1], []string{"b"}, true))); diff != "" {
 		t.Errorf("b has mistakes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"4 The guarantee is above workers.max"}, summaries(p.CheckSome(jobs[:1], nil, false))); diff != "" {
+	if diff := cmp.Diff([]string{"2 The pool is smaller than its guarantees", "4 The guarantee is above workers.max"}, summaries(p.CheckSome(jobs[:1], nil, false))); diff != "" {
 		t.Errorf("b has no name (-want +got):\n%s", diff)
 	}
 	if p, _ := draft("pool {"); p != nil {

@@ -51,6 +51,7 @@ func (p autopilot) propose(s *sheet) proposal {
 	s.note("usage", usage, "workers", fmt.Sprintf("of the last %s, level %g of its averages over %s", formatDuration(p.window), p.percentile, formatDuration(bucketWidth(p.window, p.averaged()))))
 	s.note("wish", float64(wish), "workers", fmt.Sprintf("usage × (1 + %g) / target %g", p.margin, p.target))
 	s.note("after delay and decay", float64(want), "workers", fmt.Sprintf("no fewer than the largest wish of %s; at most halved in %s", formatDuration(p.delay), formatDuration(autopilotHalving)))
+	s.noteAlwaysBusy(want, p.target, p.demand)
 	load := s.lastLoad()
 	return proposal{want: want, load: load, source: "utilisation",
 		reason: fmt.Sprintf("the usage of %s workers in the last %s asks for %s", formatNumber(usage), formatDuration(p.window), workers(want))}

@@ -61,6 +61,7 @@ func (p hpa) propose(s *sheet) proposal {
 	}
 	load := s.lastLoad()
 	want := p.behave(s, "hpa", desired)
+	s.noteAlwaysBusy(want, p.target, p.demand)
 	reason := fmt.Sprintf("the workers are %.0f %% busy", 100*busy)
 	if p.demand {
 		reason = fmt.Sprintf("what arrives keeps %.0f %% of the workers busy", 100*busy)

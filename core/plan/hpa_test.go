@@ -40,6 +40,46 @@ func TestABacklogIsNoDemand(t *testing.T) {
 	}
 }
 
+// Where workers are busy all the time while what arrives needs fewer, a policy that goes by their busy share says so, and why it lets none go; where they are needed, or
+// are let go, or what arrives is what counts, it does not.
+func TestSaysThatWorkersAreAlwaysBusy(t *testing.T) {
+	const line = "always busy"
+	for name, c := range map[string]struct {
+		params  Params
+		rate    float64
+		busy    float64
+		backlog int64
+		want    string // "": nothing is said
+	}{
+		"a backlog":                   {Params{}, 60_000, 1, 9_000_000, "last rate / F(7), and yet the workers are busy all the time: a backlog of 9,000,000 records keeps them so; while that is so, none is let go. demand = 1"},
+		"an emulated step":            {Params{}, 60_000, 0.97, 3_000, "the workers are busy all the time: steps take as long whatever they hold, as emulated ones do"},
+		"by demand":                   {Params{"demand": 1}, 60_000, 1, 9_000_000, ""},
+		"all are needed":              {Params{}, 89_000, 1, 9_000_000, ""}, // 89,000 / 16,000 / 0.8 = 6.95
+		"not busy all the time":       {Params{}, 60_000, 0.85, 3_000, ""},
+		"busy no more than they must": {Params{}, 60_000, 60. / 112, 3_000, ""},
+	} {
+		for _, policy := range []string{"hpa", "autopilot"} {
+			p, err := New(policy, c.params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := reference()
+			o.Flow, o.BacklogRecords = Flow{Known: true, Busy: c.busy, Trained: c.busy * 112_000}, c.backlog
+			o.setRates(c.rate)
+			text := p.Decide(o).Explain()
+			if told := strings.Contains(text, line); told != (c.want != "") || !strings.Contains(text, c.want) {
+				t.Errorf("%s, %s: it lacks %q, or says too much:\n%s", policy, name, c.want, text)
+			}
+		}
+	}
+	o := reference() // as few as may be
+	o.Target, o.Workers, o.Flow = 2, Workers{Running: 2}, Flow{Known: true, Busy: 1, Trained: 32_000}
+	o.setRates(10_000)
+	if text := policy(t, "hpa").Decide(o).Explain(); strings.Contains(text, line) {
+		t.Errorf("of the least that are allowed:\n%s", text)
+	}
+}
+
 // With demand the HPA asks no worker: while none is ready it decides all the same, and says what it went by.
 func TestHPADemand(t *testing.T) {
 	p, err := New("hpa", Params{"guard": 0, "demand": 1})

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -20,14 +21,17 @@ const move = 5 * time.Second
 func (a *asking) tick(asks ...int) (may []int) {
 	a.t.Helper()
 	a.now = a.now.Add(2 * time.Second)
+	worth := make([][]float64, len(a.jobs)) // as it is now
 	for i := range a.jobs {
 		j := &a.jobs[i]
 		j.Ask = asks[i]
-		a.asked[i] = a.asked[i].After(j.Ask, j.Staying, a.now, move)
+		a.asked[i] = a.asked[i].After(j, a.now, move)
+		worth[i] = j.Worth
 		a.asked[i].Tell(j)
 	}
 	d := Divide(a.size, a.jobs)
 	for i, s := range d.Shares {
+		a.jobs[i].Worth = worth[i]
 		a.jobs[i].Staying = s.May
 		may = append(may, s.May)
 	}
@@ -90,20 +94,25 @@ func TestWhatJustCameStays(t *testing.T) {
 			t.Fatalf("%d s after the worker came they have %v", 2*k, may)
 		}
 	}
-	a.want(2, []int{1, 2}, 2, 2) // it is worth five times as much there: one gives, and the other has it
+	for range 8 { // it is worth five times as much there, and was all the time that a move takes: one gives, and the other has it
+		a.tick(2, 2)
+	}
+	if may := a.tick(2, 2); may[0] != 1 || may[1] != 2 {
+		t.Errorf("what is worth more elsewhere for long does not move: %v", may)
+	}
 }
 
 // A clock that goes back makes nothing firm, and nothing stay for ever.
 func TestAskedAndTheClock(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	a := Asked{}.After(1, 0, now, move).After(1, 1, now.Add(move), move)
+	a := Asked{}.After(&Job{Ask: 1, Staying: 0}, now, move).After(&Job{Ask: 1, Staying: 1}, now.Add(move), move)
 	back := now.Add(-time.Hour)
-	a = a.After(3, 1, back, move)
+	a = a.After(&Job{Ask: 3, Staying: 1}, back, move)
 	j := Job{Ask: 3, Staying: 1}
 	if a.Tell(&j); j.Fresh != 2 || j.Settling != 0 {
 		t.Errorf("an hour back: %+v", j)
 	}
-	a = a.After(3, 1, back.Add(move), move)
+	a = a.After(&Job{Ask: 3, Staying: 1}, back.Add(move), move)
 	if a.Tell(&j); j.Fresh != 0 {
 		t.Errorf("a move later: %+v", j)
 	}
@@ -112,12 +121,53 @@ func TestAskedAndTheClock(t *testing.T) {
 // Of what a job asked for while a move takes, the least is firm.
 func TestTheLeastIsFirm(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	a := Asked{}.After(2, 2, now, move).After(2, 2, now.Add(move), move)
+	a := Asked{}.After(&Job{Ask: 2, Staying: 2}, now, move).After(&Job{Ask: 2, Staying: 2}, now.Add(move), move)
 	for k, ask := range []int{5, 3, 5} { // 1, 3 and 6 s later
-		a = a.After(ask, 2, now.Add(move+[]time.Duration{1, 3, 6}[k]*time.Second), move)
+		a = a.After(&Job{Ask: ask, Staying: 2}, now.Add(move+[]time.Duration{1, 3, 6}[k]*time.Second), move)
 	}
 	j := Job{Ask: 5, Staying: 2}
 	if a.Tell(&j); j.Fresh != 2 {
 		t.Errorf("%d of 5 are not firm, want 2: 3 were asked for all the time", j.Fresh)
+	}
+}
+
+// What a worker is worth in one moment moves none.
+func TestTheWorthOfAMomentMovesNothing(t *testing.T) {
+	calm, other := []float64{9, 3}, []float64{9, 2}
+	a := &asking{t: t, size: 3, now: time.Unix(1_800_000_000, 0), asked: make([]Asked, 2), jobs: []Job{
+		{Name: "a", Guarantee: 1, Limit: 3, Staying: 2}, {Name: "b", Guarantee: 1, Limit: 3, Staying: 1}}}
+	for k := range 20 {
+		a.jobs[0].Worth, a.jobs[1].Worth = calm, other
+		if k%4 == 2 {
+			a.jobs[1].Worth = []float64{9, 14}
+		}
+		if may := a.tick(2, 2); may[0] != 2 || may[1] != 1 {
+			t.Fatalf("after %d ticks they have %v", k+1, may)
+		}
+	}
+}
+
+// What a job keeps for want of a forecast it lends once it has not needed it for as long as it takes to move a worker there and back, and says so.
+func TestNobodyLendsInAQuietMoment(t *testing.T) {
+	a := &asking{t: t, size: 3, now: time.Unix(1_800_000_000, 0), asked: make([]Asked, 2), jobs: []Job{
+		{Name: "a", Priority: 10, Guarantee: 1, Limit: 3, Staying: 2}, {Name: "b", Guarantee: 1, Limit: 3, Staying: 1}}}
+	for k := range 20 { // 8 s of quiet at most
+		if a.jobs[0].Kept = 1; k%5 == 0 {
+			a.jobs[0].Kept = 0
+		}
+		if may := a.tick(2, 2); may[0] != 2 {
+			t.Fatalf("after %d ticks it has %d", k+1, may[0])
+		}
+	}
+	if d := Divide(a.size, a.jobs); !strings.Contains(d.Words(0), "; 1 that it needed a moment ago it lends to nobody yet") {
+		t.Errorf("its share: %s", d.Words(0))
+	}
+	gave := 0
+	for ; gave < 8 && a.jobs[0].Staying == 2; gave++ {
+		a.jobs[0].Kept = 1
+		a.tick(2, 2)
+	}
+	if gave < 1 || gave == 8 {
+		t.Errorf("what it has not needed for long it lends after %d ticks", gave)
 	}
 }

@@ -17,8 +17,9 @@
 //   - Calm. Among these a worker that a job holds counts for more, by what a change costs: Move for the GPUs, which are paid while they do not train, and as
 //     large a part of what the worker is worth, which nobody has meanwhile. What was given to a job no longer ago than it takes to move a worker is not taken for another of its priority. And
 //     nobody drains for what a job asks for in one moment: only for what it has asked for as long as moving a worker takes, a quarter of the patience at most (an Asked says so), or is owed. What nobody else wants it has at once.
+//     Nor does a worker move because of what it is worth in one moment: one that a job holds counts for the most that it was worth in that time, one that it lacks for the least.
 //   - Kept. A job without a forecast that it trusts lets nobody go by itself. What it holds so beyond what it needs by its recent traffic is, whatever its priority,
-//     for those who have asked for more long enough, and stays with it while there are none.
+//     for those who have asked for more long enough, and stays with it while there are none, and until it has not needed it for as long as two moves take: there and back.
 //   - Fairness. Where all this is equal, in proportion to weights, of what is beyond the guarantees, rounded to workers (Webster's method); where that is
 //     equal too, to who holds the worker. Where no worker that jobs of a priority still want is worth anything (a twentieth of its GPUs at least), or nobody
 //     knows its worth, the proportion decides alone, whoever holds what.

@@ -39,7 +39,9 @@ type Job struct {
 	Fresh    int `json:"fresh,omitempty"`
 	Settling int `json:"settling,omitempty"`
 	// Kept are those of Ask that it holds for want of a forecast alone, as far as it knows without need: they are for whoever has asked for more long enough.
-	Kept int `json:"kept,omitempty"`
+	// Lately are others of these that it needed a moment ago: nobody gets them yet. An Asked says so.
+	Kept   int `json:"kept,omitempty"`
+	Lately int `json:"kept_lately,omitempty"`
 	// Since is when it began to ask for more than its guarantee and to have no more, zero: it does not. Due: that is long ago enough for a turn. Turn is when
 	// its turn ends, zero: it has none. A Wait says all three.
 	Since time.Time `json:"waits_since,omitzero"`

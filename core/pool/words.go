@@ -46,6 +46,9 @@ func (d Division) Words(i int) string {
 	if kept := min(s.Short(), s.Kept); kept > 0 {
 		said += fmt.Sprintf("; of what it holds it keeps %d for want of a forecast alone", kept)
 	}
+	if s.Lately > 0 && d.wanted(i) {
+		said += fmt.Sprintf("; %d that it needed a moment ago it lends to nobody yet", s.Lately)
+	}
 	said += d.waited(i)
 	switch {
 	case s.Gives > 0 && s.Short() > 0:
@@ -57,6 +60,11 @@ func (d Division) Words(i int) string {
 		said += fmt.Sprintf("; waits for %d%s", s.Waits, d.from(i))
 	}
 	return said
+}
+
+// wanted says whether others are short of what the i-th job holds.
+func (d Division) wanted(i int) bool {
+	return slices.ContainsFunc(d.Shares, func(o Share) bool { return o.Name != d.Shares[i].Name && o.Short() > 0 })
 }
 
 // waited says of the i-th job that it has a turn, or how long it has waited for one.

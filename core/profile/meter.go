@@ -59,6 +59,7 @@ type meter struct {
 	// Rates are those of the saturated intervals, records/s; Hungry counts those that were not.
 	rates  []float64
 	hungry int
+	busy   bool // there was an interval, that counted or did not, in which all were
 	phase  Phase
 	joined int
 }
@@ -109,6 +110,7 @@ func (m *meter) close(at time.Time, now map[string]Member) {
 	case m.warm:
 		m.rates = append(m.rates, rate)
 	}
+	m.busy = true
 	m.begin, m.since, m.warm, m.phase = now, at, true, Measuring
 }
 

@@ -58,8 +58,7 @@ func counts(most int) []int {
 // Estimate is how long a run takes where nothing has to be waited for but what is known: its start and end, the joins, and the intervals, of which the
 // first of each point does not count.
 func (o Options) Estimate() time.Duration {
-	each := o.Join + time.Duration(o.Intervals+1)*o.Interval
-	return time.Duration(len(o.Servers)) * (o.Start + time.Duration(len(o.Workers)+o.Extra)*each)
+	return time.Duration(len(o.Servers)) * (o.Start + time.Duration(len(o.Workers)+o.Extra)*o.each())
 }
 
 // Needs is how many records w workers train while they are measured, by a rate of one worker: those of the join too, since those that are there train.

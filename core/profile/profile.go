@@ -113,6 +113,34 @@ func (p *Profile) Source() string {
 	return words
 }
 
+// Told says where the model comes from and what it is worth from least to most workers with so many servers: when it was measured, at how many points, where it is
+// extrapolated, and the largest standard error.
+func (p *Profile) Told(least, most, servers int) string {
+	words := fmt.Sprintf("the stored profile of %s, %s", p.At.Format("2006-01-02 15:04 MST"), p.Extent(max(most, p.most())))
+	if p.Emulated {
+		words += ", emulated accelerators"
+	}
+	if lo, hi := p.Range(); most > hi {
+		words += fmt.Sprintf(", extrapolated beyond w = %d", hi)
+	} else if least < lo {
+		words += fmt.Sprintf(", extrapolated below w = %d", lo)
+	}
+	sure, worst := estimator.Assess(p.Model, samples(p.Points)), 0.0
+	for w := max(least, 1); w <= most; w++ {
+		worst = max(worst, sure.Error(w, servers))
+	}
+	if worst >= 1 {
+		return words + "; how sure it is is not known"
+	}
+	return words + fmt.Sprintf(", ± %.1f %% at most", 100*worst)
+}
+
+// most is the most workers that were measured.
+func (p *Profile) most() int {
+	_, most := p.Range()
+	return most
+}
+
 // between is "1 to 4 workers", "4 workers".
 func between(least, most int) string {
 	switch {

@@ -43,6 +43,10 @@ type Options struct {
 	Patience time.Duration // at most so long until all have joined; and, in intervals that do not count, until enough do: see [Options.starved]
 }
 
+// measures is how long the intervals of a point take, the first of which does not count; each is how long it is announced to take in all.
+func (o Options) measures() time.Duration { return time.Duration(o.Intervals+1) * o.Interval }
+func (o Options) each() time.Duration     { return o.Join + o.measures() }
+
 // starved is how long may pass without any interval that counts once all have joined.
 func (o Options) starved() time.Duration { return time.Minute + 10*o.Interval }
 
@@ -75,8 +79,9 @@ type Point struct {
 	Joined float64 `json:"join_s"`
 	// Why says why it was given up; "" where it was measured.
 	Why string `json:"why,omitempty"`
-	// Few says that it was since the topic has too few records.
-	Few bool `json:"too_few_records,omitempty"`
+	// Few says that it was since the topic has too few records; Unfed that it was since not all workers were ever busy at once, though there were records.
+	Few   bool `json:"too_few_records,omitempty"`
+	Unfed bool `json:"never_all_busy,omitempty"`
 }
 
 // Progress is how far a run has come.
@@ -97,7 +102,7 @@ func Run(ctx context.Context, b Bench, o Options, tell func(Progress)) ([]Point,
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	r := &run{b: b, o: o, tell: tell, total: len(o.Servers) * (len(o.Workers) + o.Extra)}
+	r := &run{b: b, o: o, tell: tell, began: time.Now(), total: len(o.Servers) * (len(o.Workers) + o.Extra)}
 	for _, p := range o.Servers {
 		if err := r.servers(ctx, p); err != nil {
 			return r.points, err
@@ -112,13 +117,16 @@ type run struct {
 	tell    func(Progress)
 	points  []Point
 	total   int
-	workers int // of the bench; 0: it does not run
-	short   int // the fewest workers that trained all records, from the first one on, before they were measured; 0: none did
+	began   time.Time
+	due     time.Duration // after began: when the point under way was announced to be over
+	workers int           // of the bench; 0: it does not run
+	short   int           // the fewest workers that trained all records, from the first one on, before they were measured; 0: none did
 }
 
 // servers measures all points with so many servers.
 func (r *run) servers(ctx context.Context, p int) (err error) {
 	defer func() { err = errors.Join(err, r.end(ctx, p)) }()
+	r.due += r.o.Start
 	for _, w := range r.o.Workers {
 		if err := r.measure(ctx, p, w); err != nil {
 			return err
@@ -165,6 +173,7 @@ func (r *run) show(p Progress) {
 // measure measures one point. What is wrong with the point alone is in it; an error ends the run.
 func (r *run) measure(ctx context.Context, p, w int) error {
 	pt := Point{Workers: w, Servers: p}
+	r.due += r.o.each()
 	if pt.Why = r.hopeless(w); pt.Why != "" {
 		pt.Few = true
 	} else {
@@ -196,12 +205,11 @@ func (r *run) hopeless(w int) string {
 	}
 	last := known[len(known)-1]
 	rate := mean(last.Rates) * float64(w) / float64(last.Workers)
-	need := rate * (time.Duration(r.o.Intervals+1) * r.o.Interval).Seconds()
+	need := rate * r.o.measures().Seconds()
 	if need <= float64(r.o.Records) {
 		return ""
 	}
-	return fmt.Sprintf("the topic has too few records: %d, and %d workers train about %.0f in the %v of a measurement", r.o.Records, w, need,
-		time.Duration(r.o.Intervals+1)*r.o.Interval)
+	return fmt.Sprintf("the topic has too few records: %d, and %d workers train about %.0f in the %v of a measurement", r.o.Records, w, need, r.o.measures())
 }
 
 // attempt measures a point; again says that the records were used up before it was measured, and that there may be enough for it alone.
@@ -220,7 +228,7 @@ func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 	}
 	m := &meter{workers: pt.Workers, batch: r.o.Batch, interval: r.o.Interval, phase: Starting}
 	began := time.Now()
-	gained := began // when all had joined, or an interval counted last
+	joined, gained := began, began // when all had; when that was, or an interval counted last
 	t := time.NewTicker(r.o.Every)
 	defer t.Stop()
 	for {
@@ -236,7 +244,7 @@ func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 		before, phase := len(m.rates), m.observe(l)
 		if phase != Joining && phase != Starting && pt.Joined == 0 {
 			pt.Joined = time.Since(began).Seconds()
-			gained = time.Now()
+			joined, gained = time.Now(), time.Now()
 		}
 		if len(m.rates) > before {
 			gained = time.Now()
@@ -246,12 +254,15 @@ func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 		switch {
 		case len(m.rates) >= r.o.Intervals:
 			return false, nil
+		case phase == Filling && r.unfed(m, l, joined):
+			pt.Unfed, pt.Why = true, r.because(r.starving(m), l)
+			return false, nil
 		case phase == Filling && r.usedUp(l, pt.Workers):
 			pt.Few, pt.Why = true, fmt.Sprintf("the topic has too few records: all %d were trained before %d intervals were measured", r.o.Records, r.o.Intervals)
 			if fresh {
 				r.short = pt.Workers
 				trained := max(time.Since(began).Seconds()-pt.Joined, r.o.Every.Seconds())
-				takes := float64(r.o.Records) / trained * (time.Duration(r.o.Intervals+1) * r.o.Interval).Seconds()
+				takes := float64(r.o.Records) / trained * r.o.measures().Seconds()
 				pt.Why += fmt.Sprintf("; it takes about %.0f or more", max(takes, 2*float64(r.o.Records))) // of what was trained before all had joined nothing is known
 			}
 			return !fresh, nil
@@ -263,6 +274,28 @@ func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 			return false, nil
 		}
 	}
+}
+
+// unfed says whether workers, who had all joined at that time, were never all busy for an interval though they had what a measurement takes: all records, or the
+// time that was announced for it. Workers who are slow, but wait for nothing, are not meant.
+func (r *run) unfed(m *meter, l Look, joined time.Time) bool {
+	switch {
+	case m.busy || m.hungry <= r.o.Intervals:
+		return false
+	case r.usedUp(l, m.workers):
+		return time.Since(joined) > r.o.measures()
+	}
+	return time.Since(joined) > r.o.each() && time.Since(r.began) > r.due
+}
+
+// starving says that not all workers were ever busy.
+func (r *run) starving(m *meter) string {
+	who, feeds := fmt.Sprintf("not all of %d workers were ever busy at once", m.workers), "them"
+	if m.workers == 1 {
+		who, feeds = "the worker was never busy", "it"
+	}
+	return fmt.Sprintf("%s for an interval of %v (in %d somebody waited for records): the brokers or this machine's cores cannot feed %s; more records do not help",
+		who, r.o.Interval, m.hungry, feeds)
 }
 
 // patienceLeft is for a worker that was lost and has to join again.

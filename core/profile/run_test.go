@@ -75,9 +75,14 @@ func TestWorkersThatAreNeverBusyAreGivenUp(t *testing.T) {
 		b := &fakeBench{rate: contended, records: 1e9, batch: 10, hungry: func(time.Time) bool { return true }}
 		o := fakeOptions()
 		o.Workers = []int{1}
+		began := time.Now()
 		points, err := Run(t.Context(), b, o, nil)
-		if err != nil || len(points) != 1 || !strings.Contains(points[0].Why, "waited for records") {
+		if err != nil || len(points) != 1 || !points[0].Unfed || !strings.HasPrefix(points[0].Why, "the worker was never busy for an interval of 5s (in ") ||
+			!strings.HasSuffix(points[0].Why, " somebody waited for records): the brokers or this machine's cores cannot feed it; more records do not help") {
 			t.Errorf("%+v, %v", points, err)
+		}
+		if took := time.Since(began); took > o.Estimate()+time.Second {
+			t.Errorf("given up after %v, and %v were announced", took, o.Estimate())
 		}
 		if points[0].Mean() != 0 {
 			t.Errorf("a point that was given up has a rate: %v", points[0].Mean())
@@ -86,6 +91,36 @@ func TestWorkersThatAreNeverBusyAreGivenUp(t *testing.T) {
 			t.Errorf("calls %q", b.calls)
 		}
 	})
+}
+
+// Where not all of several workers are ever busy it is not for want of records, whether these last or are used up meanwhile: the point is not tried again, and
+// the run ends within what was announced.
+func TestWorkersThatCannotBeFedAreNotTakenForTooFewRecords(t *testing.T) {
+	for name, records := range map[string]float64{"they last": 1e9, "they are used up": 135_000} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &fakeBench{rate: contended, records: records, batch: 10}
+				b.hungry = func(time.Time) bool { return b.workers == 3 && b.at.UnixMilli()%3000 < 500 } // never for 5 s, but for less
+				o := fakeOptions()
+				o.Workers, o.Most, o.Records = []int{1, 3}, 3, int64(records)
+				began := time.Now()
+				points, err := Run(t.Context(), b, o, nil)
+				if err != nil || len(points) != 2 || points[0].Why != "" {
+					t.Fatalf("%+v, %v", points, err)
+				}
+				if p := points[1]; p.Few || !p.Unfed || p.Hungry < 5 || !strings.HasPrefix(p.Why, "not all of 3 workers were ever busy at once for an interval of 5s (") ||
+					!strings.HasSuffix(p.Why, "cannot feed them; more records do not help") {
+					t.Errorf("%+v", p)
+				}
+				if n := strings.Count(strings.Join(b.calls, ","), "start"); n != 1 {
+					t.Errorf("calls %q", b.calls)
+				}
+				if took := time.Since(began); took > o.Estimate()+time.Second {
+					t.Errorf("it took %v, and %v were announced", took, o.Estimate())
+				}
+			})
+		})
+	}
 }
 
 func TestWorkersThatDoNotJoinAreGivenUpAfterThePatience(t *testing.T) {

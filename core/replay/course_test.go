@@ -121,6 +121,34 @@ func TestCourseTellsWhatWasMissing(t *testing.T) {
 	}
 }
 
+// Where a gap divides what is replayed, though there are as many days as were asked for, it is named, and what is left out for it.
+func TestCourseNamesTheGapBetweenItsParts(t *testing.T) {
+	day := flat(10, 288)
+	for name, tt := range map[string]struct {
+		rates []float64
+		days  int
+		want  string
+	}{
+		"an hour in spring": {concat(day, day, flat(10, 12), flat(nan, 12), flat(10, 276)), 2, ""},
+		"an hour in spring, then two days": {concat(day, day, flat(10, 12), flat(nan, 12), flat(10, 264), day), 2,
+			"Gaps divide what is replayed into 2 stretches; each begins without a backlog: there is a gap of 1h, at 2024-01-03 01:00 UTC; 22h after it, before whole days begin, are left out."},
+		"whole days": {concat(day, flat(nan, 12), day), 2, "each begins without a backlog: there is a gap of 1h, at 2024-01-02 00:00 UTC."},
+		"two gaps": {concat(day, flat(nan, 12), day, flat(nan, 24), flat(10, 12), day), 3,
+			"into 3 stretches; each begins without a backlog: there are 2 gaps, the longest of 2h, at 2024-01-03 01:00 UTC; 1h after them, before whole days begin, are left out."},
+		"told of the days": {concat(day, flat(nan, 36), day[:260], day), 3, "into 2 stretches; each begins without a backlog."},
+	} {
+		c, err := NewCourse(curve(5*time.Minute, tt.rates...), CourseOptions{Days: tt.days, Interval: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Report{MaxLag: 1200, Days: 2, course: c}
+		r.note()
+		if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, tt.want) || strings.Count(notes, "there ") > 1 {
+			t.Errorf("%s: %d parts, %q", name, len(c.Parts), notes)
+		}
+	}
+}
+
 // The last days are taken, as many as leave a past; the scale is that of their peak.
 func TestCourseDays(t *testing.T) {
 	ten := concat(flat(7, 10*1440))

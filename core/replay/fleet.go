@@ -350,7 +350,7 @@ func (f *fleet) round(t float64) {
 			m.now.Worth, m.now.Move = plan.Worth(m.obs, m.now.Ask), core.PoolMove(m.obs, m.now.GPUs, m.w.Drain.To)
 		}
 		m.wait.Tell(&m.now, m.obs.Now, fleetPatience, m.moveTime())
-		m.asked = m.asked.After(m.now.Ask, m.now.Staying, m.obs.Now, m.moveTime())
+		m.asked = m.asked.After(&m.now, m.obs.Now, m.moveTime())
 		if m.asked.Tell(&m.now); m.obs.LagKnown && m.obs.Lag > m.obs.MaxLag { // as in the scheduler
 			m.now.Fresh = 0
 		}

@@ -36,19 +36,23 @@ type fleetLines struct {
 	Cost     []float64 `json:"cost"`
 }
 
-// WriteHTML writes the report as one HTML file that loads nothing. It does not say when: a replay that is repeated writes the same bytes.
+// WriteHTML writes the report as one HTML file that loads nothing; of a partial one it says that it is. It does not say when: a replay that is repeated writes the same bytes.
 func (r *FleetReport) WriteHTML(w io.Writer, version string) error {
 	page := struct {
 		*FleetReport
-		Headline, Version, Legend string
-		Facts                     []string
-		Sheet                     sheet
-	}{r, r.headline(), version, r.legend(), r.facts(), r.sheet()}
+		Headline, Cut, Version, Legend string
+		Facts                          []string
+		Sheet                          sheet
+	}{r, r.headline(), r.cut(), version, r.legend(), r.facts(), r.sheet()}
 	var body bytes.Buffer
 	if err := fleetTemplate.Execute(&body, page); err != nil {
 		return fmt.Errorf("replay report: %w", err)
 	}
-	return report.WritePage(w, report.Page{Title: r.Trace + " · Kale replay", Body: template.HTML(body.String()), CSS: pageCSS, Script: pageJS, Data: r.picture()})
+	title := r.Trace + " · Kale replay"
+	if r.Partial {
+		title = "PARTIAL · " + title
+	}
+	return report.WritePage(w, report.Page{Title: title, Body: template.HTML(body.String()), CSS: pageCSS, Script: pageJS, Data: r.picture()})
 }
 
 // picture takes the lines of every row, thinned alike: of each bunch of rounds the highest, and of sums the last.
@@ -64,7 +68,7 @@ func (r *FleetReport) picture() fleetPicture {
 			p.T, p.Need = make([]float64, 0, len(l.At)), b.highest(l.Need)
 			b.each(func(_, last int) { p.T = append(p.T, float64(l.At[last].Unix())) })
 		}
-		p.Lines = append(p.Lines, fleetLines{Name: row.title(), Shown: i < 2, Parts: row.Partitioned, Held: b.highest(l.Held), JobsOver: b.highest(l.JobsOver),
+		p.Lines = append(p.Lines, fleetLines{Name: row.title(), Shown: i < 2 || row.Policy == "cost", Parts: row.Partitioned, Held: b.highest(l.Held), JobsOver: b.highest(l.JobsOver),
 			Over: b.last(l.Over), LagSum: b.last(l.LagSum), GPUHours: b.last(l.GPUHours), Cost: b.last(l.Cost)})
 	}
 	return p

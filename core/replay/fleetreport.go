@@ -225,6 +225,14 @@ Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective. short 
 for more than the pool has; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed")) + paid
 }
 
+// cut says what is missing of a report that is partial, or "".
+func (r *FleetReport) cut() string {
+	if !r.Partial {
+		return ""
+	}
+	return fmt.Sprintf("PARTIAL: it was interrupted when %d of %d rows were whole", len(r.Rows), r.Planned)
+}
+
 // WriteText writes the report for a terminal.
 func (r *FleetReport) WriteText(w io.Writer) error {
 	var b strings.Builder
@@ -232,8 +240,8 @@ func (r *FleetReport) WriteText(w io.Writer) error {
 	if err := r.sheet().write(&b, false); err != nil {
 		return err
 	}
-	if r.Partial {
-		fmt.Fprintf(&b, "PARTIAL: it was interrupted when %d of %d rows were whole\n", len(r.Rows), r.Planned)
+	if cut := r.cut(); cut != "" {
+		fmt.Fprintf(&b, "%s\n", cut)
 	}
 	fmt.Fprintf(&b, "\n%s\n", r.legend())
 	_, err := io.WriteString(w, b.String())

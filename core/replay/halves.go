@@ -127,12 +127,17 @@ func (c *Comparison) playBlindLive(ctx context.Context, b *Comparison, seeds int
 	return out
 }
 
-// allowed is how many rescales there may be in all days.
+// allowed is how many rescales there may be in all days: as many as the world's budget gives a policy in less than a day, those at once and what comes in by then,
+// and from a day on PerDay in each.
 func (c *Comparison) allowed() float64 {
-	if n := c.o.World.PerDay; n > 0 {
-		return float64(n) * c.course.Days()
+	w, d := c.o.World, c.course.Days()
+	switch {
+	case w.PerDay == 0:
+		return math.Inf(1)
+	case d < 1:
+		return float64(w.Burst) + float64(w.PerDay-w.Burst)*d
 	}
-	return math.Inf(1)
+	return float64(w.PerDay) * d
 }
 
 // playDeciders plays under every seed what decides in each part, with no limit on rescales but its own.

@@ -22,6 +22,8 @@ type oracle struct {
 	best    []uint16 // by minute and state: the number of workers that a rescale goes to
 	rescale []uint64 // by minute, workers and state: one bit
 	words   int      // of a minute and a number of workers
+	// few and worth are those of solve.
+	few, worth int
 	// price is what makes up the cost: the report's weights, or others that bring the schedule within limits.
 	price prices
 }
@@ -39,13 +41,13 @@ const unreachable = math.MaxFloat64 / 4
 // tooOld is what a minute beyond the oldest age of the grid costs, in GPU-hours: more than any work that could be saved by going there.
 const tooOld = 100
 
-// solve fills the programme, and returns the least cost of the part in GPU-hours (workers' GPUs), lag and violation, and the workers to begin with. It looks at ctx for
-// every number of workers in every minute, since with many of them a minute takes long; once that has ended, what it returns is of no use, nor is what is played by it.
-func (o *oracle) solve(ctx context.Context) (cost float64, first int) {
+// fill fills the programme for the numbers of workers up to hi, and returns what solve does.
+func (o *oracle) fill(ctx context.Context) (cost float64, first int) {
 	s, workers := o.s, o.hi-o.lo+1
 	o.words = (s.n + 63) / 64
 	o.best = make([]uint16, s.minutes*s.n)
 	o.rescale = make([]uint64, s.minutes*workers*o.words)
+	o.worth = 0
 	longest := 0
 	for _, d := range o.outage {
 		longest = max(longest, o.span(d))
@@ -141,9 +143,14 @@ func (o *oracle) jumps(ctx context.Context, t int, jump []float64) {
 	}
 	all := s.arrived[(t+n)*s.m]
 	best := o.best[t*s.n : (t+1)*s.n]
-	for w := o.lo; w <= o.hi && ctx.Err() == nil; w++ {
+	fixed := o.price.rescale + o.price.downtime*out/60
+	last, look := o.hi, 2*o.few
+	for w := o.lo; w <= last && ctx.Err() == nil; w++ {
+		if w == look {
+			last, look = min(last, o.worthAt(t, n, fixed, waiting, jump)), 2*look
+		}
 		trains := o.c.capacity[w] * (60*float64(n) - out)
-		held := float64(w)*o.c.fig.gpus*float64(n)/60 + o.price.rescale + o.price.downtime*out/60
+		held := float64(w)*o.c.fig.gpus*float64(n)/60 + fixed
 		later, k := o.row(t+n, w), len(nodes)-1
 		for i, waits := range waiting {
 			var whole int
@@ -155,6 +162,7 @@ func (o *oracle) jumps(ctx context.Context, t int, jump []float64) {
 			}
 		}
 	}
+	o.worth = max(o.worth, o.worthAt(t, n, fixed, waiting, jump))
 }
 
 // stay fills V(t): for every number of workers and age the cheaper of staying and rescaling.

@@ -84,3 +84,29 @@ func TestFlatCapacity(t *testing.T) {
 		t.Errorf("%d workers are the best, of which each number trains %v", got, capacity[1])
 	}
 }
+
+// What workers.max train and the peak are told apart by their digits, or not at all; a peak that was scaled to what they train is not beyond them.
+func TestThePeakIsToldApartFromWhatIsTrained(t *testing.T) {
+	for _, tt := range []struct {
+		a, b    float64
+		differs bool
+		x, y    string
+	}{{48e3, 167e3, true, "48k", "167k"}, {447_950, 448_010, true, "447,950", "448,010"}, {448_000, 448_000.2, false, "448,000", "448,000"}} {
+		if x, y, differ := apart(tt.a, tt.b); x != tt.x || y != tt.y || differ != tt.differs {
+			t.Errorf("%v and %v: %s, %s, %v", tt.a, tt.b, x, y, differ)
+		}
+	}
+	r := &Report{MaxLag: 1200, Max: 28, Peak: 448_000.0002, ShareBeyondMax: 0.01, best: 28, gpus: 1, course: &Course{}, model: func(int) float64 { return 448_000 }}
+	r.Policies = []Row{{Name: "kale", Setting: LabelPaper, Metrics: Metrics{GPUHours: 300, ViolationPct: 1}}}
+	if text := r.Headline(); strings.Contains(text, "no number of workers") {
+		t.Error(text)
+	}
+	if r.Peak = 448_300; !strings.Contains(r.Headline(), "trains more than 448,000 of the 448,300 records/s at the peak") {
+		t.Error(r.Headline())
+	}
+	j := reference(t)
+	c := compare(t, j, minutely(append(flat(1000, 720), flat(RateOf(j, 28)*(1+1e-12), 720)...)...), CourseOptions{}, Options{World: LiveRescale(), Forecaster: PerfectForecast})
+	if _, _, beyond := c.fluid(); beyond != 0 {
+		t.Errorf("%v of the time lies beyond workers.max for a peak that they train", beyond)
+	}
+}

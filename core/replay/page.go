@@ -39,7 +39,7 @@ type picture struct {
 // lines are those of one policy.
 type lines struct {
 	Name string `json:"name"`
-	// Shown says that it is drawn before anybody chooses.
+	// Shown says that it is drawn before anybody chooses: the oracle, Kale's policy of the job, its "cost", and the cheapest rival.
 	Shown    bool      `json:"shown"`
 	Capacity []float64 `json:"capacity"`
 	Held     []float64 `json:"held"`
@@ -82,16 +82,18 @@ func (r *Report) picture() picture {
 		}
 	}
 	b := bunches(n)
-	ours, rival := r.ours(), r.cheapestRival()
-	drawn := func(row Row, p *Row) bool {
-		return p != nil && row.Name == p.Name && row.Setting == p.Setting && row.AsInJob == p.AsInJob
+	chosen := []*Row{r.ours(), r.foremost("cost"), r.cheapestRival()}
+	drawn := func(row Row) bool {
+		return row.Name == "oracle" || slices.ContainsFunc(chosen, func(p *Row) bool {
+			return p != nil && row.Name == p.Name && row.Setting == p.Setting && row.AsInJob == p.AsInJob
+		})
 	}
 	for _, row := range rows {
 		t := row.trail
 		if t == nil || len(t.At) != n {
 			continue
 		}
-		l := lines{Name: r.title(row), Shown: row.Name == "oracle" || drawn(row, ours) || drawn(row, rival)}
+		l := lines{Name: r.title(row), Shown: drawn(row)}
 		if row.Setting == LabelBest && row.Name != "oracle" {
 			l.Name += ", best"
 		}

@@ -28,6 +28,8 @@ type Options struct {
 	Forecaster string
 	// OracleLimits asks for the oracle once more, within limits; that of downtime only where a rescale stops training.
 	OracleLimits Limits
+	// Throughput says, for people, where the job's throughput comes from; "": nothing is said of it.
+	Throughput string
 	// Progress, where set, is told how far the work is.
 	Progress func(what string, done, total int)
 }

@@ -31,6 +31,8 @@ type Report struct {
 	Max     int       `json:"workers_max"`
 	MaxLag  float64   `json:"max_lag_s"`
 	Weights Weights   `json:"weights"`
+	// ThroughputFrom says where the job's throughput comes from: theta of the job file, or a stored profile and what that is worth.
+	ThroughputFrom string `json:"throughput_from,omitempty"`
 	// ShareAtMin is the share of time in which workers.min carry the load, ShareBeyondMax that in which no number of workers up to workers.max does.
 	ShareAtMin     float64 `json:"share_at_min"`
 	ShareBeyondMax float64 `json:"share_beyond_max,omitempty"`
@@ -236,7 +238,7 @@ func (c *Comparison) report() *Report {
 	r := &Report{
 		Trace: c.course.Trace, Days: c.course.Days(), Seeds: c.o.Seeds, Bin: c.course.Bin.Seconds(), Coarse: c.course.Coarse, Scale: c.course.Scale,
 		Peak: c.course.Peak, From: parts[0].Start, To: last.Start.Add(last.Duration()), Rescale: "live", Min: c.j.Workers.Min, Max: c.j.Workers.Max,
-		MaxLag: c.j.SLO.MaxLag.Seconds(), Weights: c.fig.weights, losses: c.o.World.LossesPerDay > 0, course: c.course, policy: c.j.Autoscale.Policy, price: c.o.Price, gpus: c.fig.gpus,
+		MaxLag: c.j.SLO.MaxLag.Seconds(), Weights: c.fig.weights, losses: c.o.World.LossesPerDay > 0, course: c.course, policy: c.j.Autoscale.Policy, price: c.o.Price, ThroughputFrom: c.o.Throughput, gpus: c.fig.gpus,
 		model: func(w int) float64 { return c.capacity[w] },
 	}
 	if !c.o.World.Live {
@@ -253,6 +255,9 @@ func (c *Comparison) report() *Report {
 func (r *Report) note() {
 	add := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
 	r.Notes = append(r.Notes, r.course.Notes...)
+	if r.ThroughputFrom != "" {
+		add("What workers train is by %s.", r.ThroughputFrom)
+	}
 	if r.course.NoPast {
 		add("The trace holds too little before what is replayed for a forecast: policies that forecast begin without one.")
 	}
@@ -260,7 +265,11 @@ func (r *Report) note() {
 		add("The trace's bins are longer than %s: what happens within them is noise, so the figures are not to be held against those of finer traces.", job.FormatDuration(CoarseBin))
 	}
 	if n := len(r.course.Parts); n > 1 {
-		add("Gaps divide what is replayed into %d stretches; each begins without a backlog.", n)
+		which := ""
+		if r.course.Between != "" {
+			which = ": " + r.course.Between
+		}
+		add("Gaps divide what is replayed into %d stretches; each begins without a backlog%s.", n, which)
 	}
 	if n, of := r.course.Filled(); n > 0 {
 		add("%s of the %s bins replayed (%.2g %%) are not in the trace: they lie on straight lines between their neighbours, and forecasts take them as missing.",
@@ -298,7 +307,7 @@ func (c *Comparison) fluid() (gpuHours, atMin, beyond float64) {
 			total += float64(w) * p.Step.Seconds()
 			seconds += p.Step.Seconds()
 			switch {
-			case c.capacity[w] < load:
+			case c.capacity[w]*(1+estimator.SameRate) < load: // a peak that was scaled to them is off by rounding
 				beyond += p.Step.Seconds()
 			case w == c.j.Workers.Min:
 				atMin += p.Step.Seconds()

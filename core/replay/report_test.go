@@ -351,6 +351,51 @@ func TestHeadlineIsOfTheJobsPolicy(t *testing.T) {
 	}
 }
 
+// What is drawn before anybody chooses: the oracle, Kale's policy of the job, its cost as the job has it or else by its defaults, and the cheapest rival.
+func TestDrawnFirst(t *testing.T) {
+	row := func(name, setting string, cost float64, asInJob bool) Row {
+		return Row{Name: name, Setting: setting, AsInJob: asInJob, Metrics: Metrics{Cost: cost}, trail: new(Trail)}
+	}
+	oracle := row("oracle", LabelBest, 1, false)
+	for _, tt := range []struct {
+		policy string
+		rows   []Row
+		want   []string
+	}{
+		{"kale", []Row{row("kale", LabelPaper, 10, false), row("kale", LabelPaper, 9, true), row("cost", LabelDefault, 8, false), row("hpa", LabelDefault, 20, false), row("flink", LabelDefault, 15, false)},
+			[]string{"oracle", "kale as in the job", "cost", "flink"}},
+		{"cost", []Row{row("kale", LabelPaper, 10, false), row("cost", LabelDefault, 8, false), row("cost", LabelDefault, 9, true), row("hpa", LabelDefault, 20, false)},
+			[]string{"oracle", "cost as in the job", "hpa"}},
+		{"hpa", []Row{row("kale", LabelPaper, 10, false), row("cost", LabelDefault, 8, false), row("cost", LabelBest, 7, false), row("hpa", LabelDefault, 20, true)},
+			[]string{"oracle", "cost", "hpa as in the job"}},
+		{"kale", []Row{row("kale", LabelPaper, 10, false), row("hpa", LabelDefault, 20, false)}, []string{"oracle", "kale", "hpa"}},
+	} {
+		r := Report{Oracle: &oracle, Policies: tt.rows, policy: tt.policy, course: &Course{}}
+		var got []string
+		for _, l := range r.picture().Lines {
+			if l.Shown {
+				got = append(got, l.Name)
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("of a job by %q (-want +got):\n%s", tt.policy, diff)
+		}
+	}
+	fleet := FleetReport{Rows: []FleetRow{{Policy: "hpa"}, {Policy: "hpa", Partitioned: true}, {Policy: "kale"}, {Policy: "cost"}, {Policy: "cost", Partitioned: true}}}
+	var got []string
+	for i := range fleet.Rows {
+		fleet.Rows[i].trail = new(fleetTrail)
+	}
+	for _, l := range fleet.picture().Lines {
+		if l.Shown {
+			got = append(got, l.Name)
+		}
+	}
+	if diff := cmp.Diff([]string{"hpa, one pool", "hpa, parts", "cost, one pool", "cost, parts"}, got); diff != "" {
+		t.Errorf("of a fleet (-want +got):\n%s", diff)
+	}
+}
+
 // Forecast errors that are asked for reach the policies, and cost something.
 func TestForecastErrors(t *testing.T) {
 	cost := func(w World) float64 {

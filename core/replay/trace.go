@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
@@ -44,6 +45,8 @@ type Course struct {
 	Notes []string
 	// Fewer says why fewer days are replayed than could be wanted; "": they are not.
 	Fewer string
+	// Between says which gap lies between the parts, and what beside it is left out; "": there is one part, or Fewer names the gap.
+	Between string
 }
 
 // Part is a stretch of a course without a gap. Its backlog starts at nothing.
@@ -142,6 +145,9 @@ func NewCourse(tr Trace, o CourseOptions) (*Course, error) {
 	}
 	chosen, whole := choose(stretches(rates), perDay, o, tr.Step)
 	c := &Course{Trace: tr.Name, Bin: tr.Step, Coarse: tr.Step > CoarseBin, Scale: 1, NoPast: whole, Fewer: fewer(tr, stretches(rates), chosen, perDay, o), Notes: tr.Notes}
+	if b := between(tr, stretches(rates), chosen, perDay); !strings.Contains(c.Fewer, gapsAmong(tr, stretches(rates))) {
+		c.Between = b
+	}
 	measured := append([]float64(nil), rates...) // what was bridged was not measured
 	for i := range measured {
 		if bridged[i] {
@@ -274,18 +280,7 @@ func fewer(tr Trace, runs, chosen []stretch, perDay int, o CourseOptions) string
 	}
 	switch {
 	case got < total(unbroken):
-		longest := stretch{}
-		for k := 1; k < len(runs); k++ {
-			if g := (stretch{runs[k-1].to, runs[k].from}); g.to-g.from > longest.to-longest.from {
-				longest = g
-			}
-		}
-		which := fmt.Sprintf("there is a gap of %s", job.Length(time.Duration(longest.to-longest.from)*tr.Step))
-		if n := len(runs) - 1; n > 1 {
-			which = fmt.Sprintf("there are %d gaps, the longest of %s", n, job.Length(time.Duration(longest.to-longest.from)*tr.Step))
-		}
-		return fmt.Sprintf("Taken of the trace: %s, and %s: whole days are taken from what has no gap, and %s, at %s UTC.",
-			span(got), wanted, which, tr.Start.Add(time.Duration(longest.from)*tr.Step).UTC().Format("2006-01-02 15:04"))
+		return fmt.Sprintf("Taken of the trace: %s, and %s: whole days are taken from what has no gap, and %s.", span(got), wanted, gapsAmong(tr, runs))
 	case o.Days > 0 && got >= perDay && got < o.Days*perDay:
 		why := "it holds no more whole days"
 		if past := int(o.Past / tr.Step); past > 0 && last-first-past < o.Days*perDay && last-first >= o.Days*perDay {
@@ -294,6 +289,54 @@ func fewer(tr Trace, runs, chosen []stretch, perDay int, o CourseOptions) string
 		return fmt.Sprintf("Taken of the trace: %s, and %s: %s.", span(got), wanted, why)
 	}
 	return ""
+}
+
+// gapsAmong says which gaps lie between runs of a trace: the one, or how many and the longest.
+func gapsAmong(tr Trace, runs []stretch) string {
+	longest := stretch{}
+	for k := 1; k < len(runs); k++ {
+		if g := (stretch{runs[k-1].to, runs[k].from}); g.to-g.from > longest.to-longest.from {
+			longest = g
+		}
+	}
+	length := job.Length(time.Duration(longest.to-longest.from) * tr.Step)
+	which := "there is a gap of " + length
+	if n := len(runs) - 1; n > 1 {
+		which = fmt.Sprintf("there are %d gaps, the longest of %s", n, length)
+	}
+	return fmt.Sprintf("%s, at %s UTC", which, tr.Start.Add(time.Duration(longest.from)*tr.Step).UTC().Format("2006-01-02 15:04"))
+}
+
+// between says which gaps lie between the chosen stretches, and how much beside them is left out since it is no whole day; "": there is one stretch.
+func between(tr Trace, runs, chosen []stretch, perDay int) string {
+	if len(chosen) < 2 {
+		return ""
+	}
+	from, to := chosen[0].from, chosen[len(chosen)-1].to
+	var within []stretch
+	left := 0
+	for _, r := range runs {
+		if r.to > from && r.from < to {
+			within = append(within, r)
+			left += r.to - max(r.from, from)
+		}
+	}
+	for _, s := range chosen {
+		left -= s.to - s.from
+	}
+	text := gapsAmong(tr, within)
+	if left > 0 {
+		after := "it"
+		if len(within) > 2 {
+			after = "them"
+		}
+		rest := job.Length(time.Duration(left) * tr.Step)
+		if left%perDay == 0 {
+			rest = days(float64(left) / float64(perDay))
+		}
+		text += fmt.Sprintf("; %s after %s, before whole days begin, are left out", rest, after)
+	}
+	return text
 }
 
 // refine divides bins that are longer than what is measured into such, the coarse ones with noise.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
 )
 
 // Headline is what the comparison comes to, in one sentence: what the job's policy would have saved, or else Kale's own; and whether another of Kale's is cheaper.
@@ -39,7 +40,9 @@ func (r *Report) Headline() string {
 		text += fmt.Sprintf("; the oracle, which is no bound here, holds %.0f", r.Oracle.GPUHours)
 	}
 	if r.ShareBeyondMax > 0 && k.ViolationPct > 0 {
-		text += fmt.Sprintf("; no number of workers up to workers.max trains more than %s of the %s records/s at the peak", amount(r.model(r.best)), amount(r.Peak))
+		if most, peak, differ := apart(r.model(r.best), r.Peak); differ {
+			text += fmt.Sprintf("; no number of workers up to workers.max trains more than %s of the %s records/s at the peak", most, peak)
+		}
 	}
 	if p := r.least(func(p *Row) bool {
 		return ownPolicy(p.Name) && p.Setting != LabelBest && (p.Name != k.Name || p.Setting == LabelDefault)
@@ -99,16 +102,24 @@ func (r *Report) ours() *Row {
 		names = append([]string{r.policy}, names...)
 	}
 	for _, name := range names {
-		for i := range r.Policies {
-			if p := &r.Policies[i]; p.Name == name && p.AsInJob {
-				return p
-			}
+		if p := r.foremost(name); p != nil {
+			return p
 		}
-		for _, setting := range []string{LabelDefault, LabelPaper, LabelBest} {
-			for i := range r.Policies {
-				if p := &r.Policies[i]; p.Name == name && p.Setting == setting {
-					return p
-				}
+	}
+	return nil
+}
+
+// foremost is the row that stands for a policy: as in the job, or else with its defaults, at the paper's setting, at its best; nil where it is not among those compared.
+func (r *Report) foremost(policy string) *Row {
+	for i := range r.Policies {
+		if p := &r.Policies[i]; p.Name == policy && p.AsInJob {
+			return p
+		}
+	}
+	for _, setting := range []string{LabelDefault, LabelPaper, LabelBest} {
+		for i := range r.Policies {
+			if p := &r.Policies[i]; p.Name == policy && p.Setting == setting {
+				return p
 			}
 		}
 	}
@@ -205,7 +216,7 @@ func (r *Report) remarks() []string {
 		}
 		fluid += fmt.Sprintf(" For %s of the time %s.", share, enough)
 		if r.floored() {
-			fluid += " \"above min\" is x oracle without the GPU-hours of these."
+			fluid += fmt.Sprintf(" \"above min\" is x oracle where neither's cost has the GPU-hours of %s held all day.", job.Count(r.Min, "worker"))
 		}
 	}
 	return append(append(out, fluid), r.Notes...)
@@ -231,11 +242,12 @@ func (r *Report) overloaded() string {
 	if r.ShareBeyondMax == 0 {
 		return ""
 	}
-	who := fmt.Sprintf("workers.max (%s, %s/s)", job.Count(r.best, "worker"), amount(r.model(r.best)))
+	most, peak, _ := apart(r.model(r.best), r.Peak)
+	who := fmt.Sprintf("workers.max (%s, %s/s)", job.Count(r.best, "worker"), most)
 	if r.best < r.Max {
-		who = fmt.Sprintf("the number of workers that trains most (%d, %s/s)", r.best, amount(r.model(r.best)))
+		who = fmt.Sprintf("the number of workers that trains most (%d, %s/s)", r.best, most)
 	}
-	text := fmt.Sprintf("For %s of the time even %s does not train what arrives (peak %s/s), and the lag grows", percent(r.ShareBeyondMax), who, amount(r.Peak))
+	text := fmt.Sprintf("For %s of the time even %s does not train what arrives (peak %s/s), and the lag grows", percent(r.ShareBeyondMax), who, peak)
 	switch least := r.least(func(p *Row) bool { return p.ViolationPct == 0 }); {
 	case least != nil: // the objective bears it
 	case r.rising:
@@ -391,6 +403,15 @@ func amount(v float64) string {
 		return fmt.Sprintf("%.3gM", v/1e6)
 	}
 	return fmt.Sprintf("%.0fM", v/1e6)
+}
+
+// apart writes two amounts, with all digits before the point where fewer do not tell them apart; differ says whether these do.
+func apart(a, b float64) (x, y string, differ bool) {
+	if x, y = amount(a), amount(b); x != y {
+		return x, y, true
+	}
+	x, y = plan.Thousands(int64(math.Round(a))), plan.Thousands(int64(math.Round(b)))
+	return x, y, x != y
 }
 
 func days(v float64) string {

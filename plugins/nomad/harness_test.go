@@ -91,6 +91,14 @@ func rigOn(t *testing.T, c *nomadtest.Cluster) rig {
 	if err := c.Namespace(r.namespace); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		if err := c.Clear(r.namespace); err != nil {
+			t.Logf("what the test left running on the cluster stays there: %v", err)
+		}
+	})
 	return r
 }
 

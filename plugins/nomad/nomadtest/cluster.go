@@ -163,6 +163,20 @@ func (c *Cluster) Namespace(name string) error {
 	return err
 }
 
+// Clear ends and purges all jobs of a namespace: what a test that has failed left running, so that those after it have the nodes to themselves.
+func (c *Cluster) Clear(namespace string) error {
+	client, err := c.Client()
+	if err != nil {
+		return err
+	}
+	jobs, _, err := client.Jobs().List(&api.QueryOptions{Namespace: namespace})
+	for _, j := range jobs {
+		_, _, failed := client.Jobs().Deregister(j.ID, true, &api.WriteOptions{Namespace: namespace})
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
 // SetPreemption lets jobs of high priority take the places of batch jobs of low priority, or not, which is Nomad's default.
 func (c *Cluster) SetPreemption(on bool) error {
 	client, err := c.Client()
