@@ -52,13 +52,18 @@ func (a *app) contenders(ctx context.Context, p past, first, steps, threads int,
 	learnt := p.calendar().Plain(p.series.Until(p.series.At(first)))
 	kinds := []string{forecast.NLinear, forecast.DLinear, forecast.SparseTSF}
 	made, errs := make([]forecast.Forecaster, len(kinds)), make([]error, len(kinds))
-	done := 0
 	all := func() {
-		done = a.sweep(ctx, "learning the linear maps", len(kinds), threads, func(i, _ int) {
-			made[i], errs[i] = forecast.TrainWindow(learnt, forecast.WindowOptions{Kind: kinds[i], Horizon: steps, Season: season})
+		bar := a.progress()
+		defer bar.done()
+		part := partsOf(len(kinds), func(hundredths int) { bar.step("learning the linear maps, hundredths", hundredths, 100) })
+		inParallel(len(kinds), threads, func(i int) {
+			if ctx.Err() != nil {
+				return
+			}
+			made[i], errs[i] = forecast.TrainWindow(learnt, forecast.WindowOptions{Kind: kinds[i], Horizon: steps, Season: season, Progress: part(i)})
 		})
 	}
-	if !during(ctx, all) || done < len(kinds) {
+	if !during(ctx, all) || ctx.Err() != nil {
 		return nil, errors.New("forecast eval: interrupted before anything was measured")
 	}
 	for i, kind := range kinds {
@@ -69,6 +74,41 @@ func (a *app) contenders(ctx context.Context, p past, first, steps, threads int,
 		out = append(out, single(made[i]))
 	}
 	return out, nil
+}
+
+// partsOf gives each of n pieces of work, which tells its parts, a share of one progress in hundredths: tell is called by one goroutine at a time, when that has grown.
+func partsOf(n int, tell func(hundredths int)) func(i int) func(done, total int) {
+	var mu sync.Mutex
+	shares, told := make([]float64, n), 0
+	return func(i int) func(done, total int) {
+		return func(done, total int) {
+			mu.Lock()
+			defer mu.Unlock()
+			shares[i] = float64(done) / float64(total)
+			sum := 0.0
+			for _, s := range shares {
+				sum += s
+			}
+			if at := int(100*sum/float64(n) + 1e-9); at > told {
+				told = at
+				tell(at)
+			}
+		}
+	}
+}
+
+// inParallel calls do(i) for each i below n, on so many threads, and waits for them.
+func inParallel(n, threads int, do func(i int)) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(threads, n) {
+		all.Go(func() {
+			for i := int(next.Add(1) - 1); i < n; i = int(next.Add(1) - 1) {
+				do(i)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // during does work that cannot be told to end, such as solving large equations, and says whether it was done before ctx ended: then nobody waits for it, and
