@@ -270,9 +270,13 @@ func TestScaledToNone(t *testing.T) {
 				}
 				return tt.want(all)
 			})
-			if _, err := n.Ensure(t.Context(), "j", []backend.Workload{r.workload("j", workerID(0, 2), conformance.Steady)}); err != nil {
-				t.Error(err)
-			}
+			conformance.Eventually(t, "its next start is submitted", func() error { // asked again, as the scheduler does, where Nomad is busy ending the last
+				all, err := n.Ensure(t.Context(), "j", []backend.Workload{r.workload("j", workerID(0, 2), conformance.Steady)})
+				if err == nil && all[0].Err != nil {
+					return all[0].Err
+				}
+				return err
+			})
 			conformance.WaitFor(t, n, "j", workerID(0, 2), "takes its place", in(backend.StateRunning))
 			conformance.Drop(t, n, "j")
 		})
