@@ -207,6 +207,9 @@ func (a *app) forecastEval(ctx context.Context, args []string, f evalFlags) erro
 	if failed != nil && len(e.Rows) == 0 {
 		return failed
 	}
+	if f.out != "" && e.Partial {
+		failed = fmt.Errorf("%w; %s is not written, which would be of all of it", failed, f.out)
+	}
 	slices.SortStableFunc(e.Rows, func(x, y evalRow) int { return cmp.Compare(x.HorizonMin, y.HorizonMin) })
 	e.Warning = fewWords(e)
 	if f.out != "" && !e.Partial {

@@ -50,13 +50,17 @@ func TestForecastOfASlowModelIsInterrupted(t *testing.T) {
 		}
 		return r
 	}
-	r := interrupted("eval", "-trace", trace, "-model", slow, "-origins", "8", "-horizon", "1h", "-json")
+	page := filepath.Join(dir, "eval.html")
+	r := interrupted("eval", "-trace", trace, "-model", slow, "-origins", "8", "-horizon", "1h", "-json", "-o", page)
 	var e evaluation
 	if err := json.Unmarshal([]byte(r.out), &e); err != nil {
 		t.Fatalf("%v: %s", err, r.err)
 	}
 	if !e.Partial || len(e.Rows) != 6 || e.Moments != e.Planned || e.Planned < 8 || len(e.Notes) == 0 || e.Notes[len(e.Notes)-1] != (evalNote{"onnx:slow", "left out: it was interrupted before " + slow + " had answered"}) {
 		t.Errorf("%+v", e)
+	}
+	if !strings.Contains(r.err, "; "+page+" is not written, which would be of all of it") || exists(page) {
+		t.Errorf("of the page it says %s", r.err)
 	}
 	if !strings.Contains(r.err, "interrupted: what is printed is of") || !strings.Contains(r.err, "and without "+slow) {
 		t.Errorf("it fails with %s", r.err)

@@ -149,16 +149,19 @@ func TestReplaySaysWhereThroughputComesFrom(t *testing.T) {
 	}
 	says := func(file, want string) {
 		t.Helper()
-		args := []string{"replay", "-trace", trace, "-policies", "static", "-seeds", "1", "-job", file}
-		var got struct {
-			From string `json:"throughput_from"`
-		}
-		r := s.must(append(args, "-json")...)
-		if err := json.Unmarshal([]byte(r.out), &got); err != nil || got.From != want {
-			t.Errorf("from %q, want %q (%v)", got.From, want, err)
-		}
-		if r := s.must(args...); !strings.Contains(r.out, "What workers train is by "+want+".") {
-			t.Errorf("%q is not told:\n%s", want, r.out)
+		one := []string{"replay", "-trace", trace, "-policies", "static", "-seeds", "1", "-job", file}
+		fleet := []string{"replay", "-synthetic", "week", "-policies", "static", "-jobs", "2", "-job", file}
+		for _, args := range [][]string{one, fleet} {
+			var got struct {
+				From string `json:"throughput_from"`
+			}
+			r := s.must(append(slices.Clone(args), "-json")...)
+			if err := json.Unmarshal([]byte(r.out), &got); err != nil || got.From != want {
+				t.Errorf("%v: from %q, want %q (%v)", args, got.From, want, err)
+			}
+			if r := s.must(args...); !strings.Contains(r.out, "What workers train is by "+want+".") {
+				t.Errorf("%v: %q is not told:\n%s", args, want, r.out)
+			}
 		}
 	}
 	text = strings.Replace(ofEight(text), "max  = 8", "max  = 16", 1)

@@ -318,6 +318,10 @@ func TestReplayFleetOfAShortTrace(t *testing.T) {
 	}
 	file := writeIn(t, t.TempDir(), "short.csv", trace)
 	args := []string{"replay", "-trace", file, "-jobs", "2", "-gpus", "16", "-policies", "follow"}
+	fine := writeIn(t, t.TempDir(), "fine.csv", "timestamp,rate\n2026-01-01T00:00:00Z,1000\n2026-01-01T00:00:20Z,1010\n2026-01-01T00:00:40Z,1020\n2026-01-01T00:01:00Z,1000\n")
+	if r := s.run("replay", "-trace", fine, "-jobs", "2"); r.code != exitFailed || !strings.Contains(r.err, "a fleet is replayed minute by minute: its bins of 20s have to be whole minutes") {
+		t.Errorf("of bins of 20 s: code %d, %s", r.code, r.err)
+	}
 	if r := s.run(append(args, "-o", file)...); r.code == 0 || read(t, file) != trace {
 		t.Errorf("the page was written over the trace: code %d\n%s", r.code, r.err)
 	}

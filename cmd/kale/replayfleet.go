@@ -52,7 +52,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	if err := a.checkPage(f); err != nil {
 		return err
 	}
-	j, _, err := a.replayedJob(f)
+	j, from, err := a.replayedJob(f)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	}
 	a.adviseAll(tr.Notes)
 	days := max(f.days, 1)
-	span, err := replay.FleetSpan(j, tr, days)
+	span, err := replay.FleetSpan(tr, days)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (a *app) replayFleet(cmd *cobra.Command, f replayFlags) error {
 	bar := a.progress()
 	defer bar.done()
 	o := replay.FleetOptions{Jobs: f.jobs, Days: days, GPUs: f.gpus, Priority: f.priority, ForecastNoise: f.noise, Seed: 1,
-		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Price: f.price, Progress: bar.step}
+		Weights: &replay.Weights{Lag: f.lagWeight, Violation: f.overCost}, Price: f.price, Throughput: from, Progress: bar.step}
 	if !cmd.Flags().Changed("gpus") {
 		o.GPUs = gpusOfEach * o.Jobs
 	}

@@ -3,7 +3,6 @@ package replay
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -36,6 +35,8 @@ type FleetOptions struct {
 	Seed          uint64
 	// Weights are those of Cost; nil: DefaultWeights.
 	Weights *Weights
+	// Throughput is Options.Throughput.
+	Throughput string
 	// Price of a GPU-hour; 0: what GPUs cost in money is not said.
 	Price float64
 	// Progress, where set, is told how many of the days' minutes are done.
@@ -158,7 +159,7 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 	if o.Partitioned {
 		limit = min(limit, o.GPUs/o.Jobs/j.PoolGPUs())
 	}
-	day, err := fleetDays(base, tr, o.days())
+	day, err := fleetDays(tr, o.days())
 	if err != nil {
 		return nil, err
 	}
@@ -198,16 +199,19 @@ func members(base *job.Job, tr Trace, o FleetOptions) ([]*member, error) {
 func (o *FleetOptions) days() int { return max(o.Days, 1) }
 
 // fleetDays are the last days of a trace without a gap, or what there is of them.
-func fleetDays(base *job.Job, tr Trace, days int) (Part, error) {
-	course, err := NewCourse(tr, CourseOptions{Days: days, Interval: base.Forecast.Interval})
+func fleetDays(tr Trace, days int) (Part, error) {
+	if tr.Step%time.Minute != 0 { // it goes by minutes, and its forecasts, which know the future, have no bins
+		return Part{}, fmt.Errorf("trace %s: a fleet is replayed minute by minute: its bins of %s have to be whole minutes", tr.Name, job.FormatDuration(tr.Step))
+	}
+	course, err := NewCourse(tr, CourseOptions{Days: days, Interval: time.Minute})
 	if err != nil {
 		return Part{}, err
 	}
 	switch {
 	case len(course.Parts) != 1 && days > 1:
 		return Part{}, fmt.Errorf("replay: a fleet needs its days without a gap between them, and the last %d of %s have one: ask for fewer, or cut the trace", days, tr.Name)
-	case len(course.Parts) != 1 || course.Parts[0].Step != time.Minute:
-		return Part{}, errors.New("replay: a fleet needs a day of minutes without a gap")
+	case len(course.Parts) != 1:
+		return Part{}, fmt.Errorf("replay: a fleet needs a day without a gap, and the last of %s has one", tr.Name)
 	case course.Peak <= 0:
 		return Part{}, fmt.Errorf("trace %s: nothing arrives in the replayed days, so that they cannot be scaled to the peaks of a fleet's jobs", tr.Name)
 	}
@@ -215,8 +219,8 @@ func fleetDays(base *job.Job, tr Trace, days int) (Part, error) {
 }
 
 // FleetSpan is how much of so many days a fleet is replayed for.
-func FleetSpan(base *job.Job, tr Trace, days int) (time.Duration, error) {
-	p, err := fleetDays(base, tr, days)
+func FleetSpan(tr Trace, days int) (time.Duration, error) {
+	p, err := fleetDays(tr, days)
 	if err != nil {
 		return 0, err
 	}

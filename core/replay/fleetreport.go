@@ -24,6 +24,8 @@ type FleetReport struct {
 	ForecastNoise float64 `json:"forecast_noise"`
 	MaxLag        float64 `json:"max_lag_s"`
 	Weights       Weights `json:"weights"`
+	// ThroughputFrom is Report.ThroughputFrom, of all jobs.
+	ThroughputFrom string `json:"throughput_from,omitempty"`
 	// SpanHours is how much was replayed of the trace; figures are per day all the same.
 	SpanHours float64 `json:"span_hours"`
 	// WorkerGPUs are those of a worker, Max is workers.max; Cramped is how many jobs need more at their peaks than an equal part, Capped how many need more than
@@ -66,12 +68,12 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 	}
 	r := &FleetReport{
 		Trace: tr.Name, Jobs: o.Jobs, GPUs: o.GPUs, Priority: o.Priority, Seeds: seeds, ForecastNoise: o.ForecastNoise, MaxLag: base.SLO.MaxLag.Seconds(),
-		Weights: DefaultWeights(), price: o.Price,
+		Weights: DefaultWeights(), ThroughputFrom: o.Throughput, price: o.Price,
 	}
 	if o.Weights != nil {
 		r.Weights = *o.Weights
 	}
-	span, err := FleetSpan(base, tr, o.days())
+	span, err := FleetSpan(tr, o.days())
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +187,9 @@ func (r *FleetReport) facts() []string {
 		facts = append(facts, "Acc. lag, GPU-h, cost, rescales and preempted are of a day.")
 	case r.SpanHours < 24:
 		facts = append(facts, "The trace is shorter than a day: acc. lag, GPU-h and cost are scaled up to one.")
+	}
+	if r.ThroughputFrom != "" {
+		facts = append(facts, fmt.Sprintf(trainedBy, r.ThroughputFrom))
 	}
 	return append(facts, r.parts())
 }

@@ -251,12 +251,15 @@ func (c *Comparison) report() *Report {
 	return r
 }
 
+// trainedBy says where a job's throughput comes from.
+const trainedBy = "What workers train is by %s."
+
 // note adds what a reader has to know about this comparison in particular.
 func (r *Report) note() {
 	add := func(format string, args ...any) { r.Notes = append(r.Notes, fmt.Sprintf(format, args...)) }
 	r.Notes = append(r.Notes, r.course.Notes...)
 	if r.ThroughputFrom != "" {
-		add("What workers train is by %s.", r.ThroughputFrom)
+		add(trainedBy, r.ThroughputFrom)
 	}
 	if r.course.NoPast {
 		add("The trace holds too little before what is replayed for a forecast: policies that forecast begin without one.")
