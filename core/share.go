@@ -22,10 +22,16 @@ type Pool struct {
 	jobs  []pool.Job
 	last  []pool.Division // by type
 	stale bool            // last is of before the last change
+	heard map[string]bool // who has asked, or will not
+	first time.Time       // when one of them has asked first
 }
 
+// firstAsks is for how long at the most jobs that are run together wait for what each asks for first: which of them decides first is chance, and what it took before the others were heard, they
+// would have to take back.
+const firstAsks = 10 * time.Second
+
 // NewPool makes the pool of a pool file. Every job that shares it must be opened with it before any of them is run.
-func NewPool(rules *job.Pool) *Pool { return &Pool{rules: rules} }
+func NewPool(rules *job.Pool) *Pool { return &Pool{rules: rules, heard: map[string]bool{}} }
 
 // Names says whether the pool file names a job, without which the pool is not run then.
 func (p *Pool) Names(name string) bool {
@@ -111,7 +117,46 @@ func (p *Pool) types() []pool.Type {
 	return out
 }
 
-// ask says what a job may have at now that asks for something, and puts so much of it aside, up to target, that nobody else is promised the same.
+// awaits names the jobs, in words, of which it is not known at now what they ask for, and for which the others wait; "": there are none.
+func (p *Pool) awaits(now time.Time) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.awaited(now)
+}
+
+// awaited is awaits with p.mu held.
+func (p *Pool) awaited(now time.Time) string {
+	if p.first.IsZero() || now.Sub(p.first) >= firstAsks || now.Before(p.first) {
+		return ""
+	}
+	var names []string
+	for _, j := range p.jobs {
+		if !p.heard[j.Name] {
+			names = append(names, j.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return pool.Named(names)
+}
+
+// passOver: nobody waits for what a job asks for.
+func (p *Pool) passOver(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heard[name] = true
+}
+
+// hasHeard says whether the job has asked for anything yet, or is known not to.
+func (p *Pool) hasHeard(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.heard[name]
+}
+
+// ask says what a job may have at now that asks for something, and puts so much of it aside, up to target, that nobody else is promised the same. Until all have asked first it has no more than
+// it holds.
 func (p *Pool) ask(name string, now time.Time, target int, change func(*pool.Job)) *PoolShare {
 	p.tell(name, change)
 	p.mu.Lock()
@@ -121,7 +166,14 @@ func (p *Pool) ask(name string, now time.Time, target int, change func(*pool.Job
 			j.Turn, p.stale = time.Time{}, true
 		}
 	}
+	if p.heard[name] = true; p.first.IsZero() {
+		p.first = now
+	}
 	s := p.shareOf(name)
+	if who := p.awaited(now); who != "" && min(s.May, target) > s.Staying {
+		s.May, s.Waits = s.Staying, s.Goal-s.Staying
+		s.Why += fmt.Sprintf("; takes no more before it is known what is first asked for by %s, which takes %s at the most", who, job.FormatDuration(firstAsks))
+	}
 	if take := min(s.May, target); take > s.Staying {
 		i := slices.IndexFunc(p.jobs, func(j pool.Job) bool { return j.Name == name })
 		p.jobs[i].Staying, p.stale = take, true
@@ -148,7 +200,7 @@ func (p *Pool) leave(name string) {
 	defer p.mu.Unlock()
 	if i := slices.IndexFunc(p.jobs, func(j pool.Job) bool { return j.Name == name }); i >= 0 {
 		j := &p.jobs[i]
-		j.Ask, p.stale = j.Staying, true
+		j.Ask, p.stale, p.heard[name] = j.Staying, true, true
 		pool.Wait{}.Tell(j, time.Time{}, 0, 0)
 	}
 }
@@ -176,12 +228,18 @@ func (s *Scheduler) tellPool() {
 	}
 	of := s.opt.Pool.rules.Of(s.job)
 	looked := s.seen != nil && s.seen.listErr == nil && s.seen.complete
+	if s.want.Stopping {
+		s.opt.Pool.passOver(s.job.Name)
+	}
+	heard := s.opt.Pool.hasHeard(s.job.Name)
 	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) {
 		j.Type, j.Priority, j.Weight = of.Type, of.Priority, of.Weight
 		j.Guarantee, j.Limit, j.GPUs = of.Guarantee, of.Limit, s.job.PoolGPUs()
 		j.Staying, j.Leaving = s.holds(looked)
 		j.Unknown = j.Unknown && !looked
-		j.Ask = max(j.Ask, j.Staying) // until it asks for less
+		if j.Ask = max(j.Ask, j.Staying); !heard { // until it asks for less
+			j.Ask = max(j.Ask, j.Guarantee, s.job.Workers.Min)
+		}
 		switch {
 		case s.want.Stopping:
 			j.Ask = 0
@@ -223,7 +281,7 @@ func (s *Scheduler) holds(looked bool) (staying, leaving int) {
 // heedPool makes the job decide at once when the pool wants workers back, or has some that the job did not get when it asked. A rescale under way is waited
 // for, unless it waits itself, for places: that may be for hours.
 func (s *Scheduler) heedPool() {
-	if s.opt.Pool == nil || s.want.Stopping || s.want.Rescale != nil && !s.onlyWaits() || s.want.Restart > 0 || s.seen.unknown(s.begun()) != "" {
+	if s.opt.Pool == nil || s.want.Stopping || s.want.Rescale != nil && !s.onlyWaits() || s.want.Restart > 0 || s.seen.unknown(s.begun()) != "" || s.opt.Pool.awaits(s.seen.at) != "" {
 		return
 	}
 	sh := s.opt.Pool.share(s.job.Name)
@@ -307,9 +365,13 @@ func (p *PoolShare) Within(decide func(plan.Observation) plan.Decision, obs plan
 	switch {
 	case short && p.May < 1: // no room at all
 		d.Target, d.Kind, d.Source = d.Current, plan.KindHold, "pool"
-		d.Reason = fmt.Sprintf("hold at %s: %s has none to give", job.Count(d.Current, "worker"), p.Called())
+		gives := "has none to give"
+		if p.Size-p.Held >= max(p.GPUs, 1) { // they are for others, or it is not known yet whether they are
+			gives = "gives none yet"
+		}
+		d.Reason = fmt.Sprintf("hold at %s: %s %s", job.Count(d.Current, "worker"), p.Called(), gives)
 		if d.Current == 0 {
-			d.Reason = fmt.Sprintf("no worker is asked for yet: %s has none to give", p.Called())
+			d.Reason = fmt.Sprintf("no worker is asked for yet: %s %s", p.Called(), gives)
 		}
 	case short:
 		obs.Limits.Max, obs.Limits.Min = min(obs.Limits.Max, p.May), min(obs.Limits.Min, p.May)

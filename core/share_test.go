@@ -446,7 +446,7 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 	wants := func(n int) func(*pool.Job) {
 		return func(j *pool.Job) { j.Ask, j.Limit, j.GPUs = n, 4, 1 }
 	}
-	p.tell("b", wants(0))
+	p.ask("b", time.Now(), 0, wants(0))
 	if got := p.ask("a", time.Now(), 3, wants(3)); got.May != 3 {
 		t.Errorf("a may have %d of 4, and asks for 3", got.May)
 	}
@@ -458,6 +458,50 @@ func TestNothingIsPromisedTwice(t *testing.T) {
 	}
 	if held := p.share("a").Held; held != 4 {
 		t.Errorf("%d are held or promised", held)
+	}
+}
+
+// Jobs that are run together wait for each other's first word: whoever decides first takes nothing that a job of higher priority, or with a guarantee, would have to take back.
+func TestFirstDecisionsWaitForEachOther(t *testing.T) {
+	p := newParty(t, strings.Replace(partyPool, "priority = 10", "priority = 10\n    guarantee = 1", 1), "b", "c", "a")
+	b := p.rigs[0]
+	for i, r := range p.rigs {
+		r.order("scale", []int{4, 3, 2}[i])
+	}
+	for _, r := range p.rigs { // each has looked before any decides, as where they run beside each other
+		r.s.seen = r.s.look(t.Context())
+		r.s.tellPool()
+	}
+	b.beat()
+	if d := b.s.last; d == nil || d.Decision.Kind != plan.KindHold || b.s.want.Target != 0 || !strings.Contains(d.Decision.Reason, `no worker is asked for yet: pool "main" gives none yet`) {
+		t.Errorf("b, before the others were heard, wants %d: %+v", b.s.want.Target, d)
+	}
+	p.until("all have what is theirs", 1, 1, 2)
+}
+
+// A job that is never heard is waited for some seconds, and has what it is guaranteed kept for it from then on; one that is stopped is not waited for.
+func TestWhoIsNotHeardIsWaitedForSomeSeconds(t *testing.T) {
+	p, now := NewPool(&job.Pool{Name: "main", GPUs: 5}), time.Unix(1_800_000_000, 0)
+	wants := func(n int) func(*pool.Job) {
+		return func(j *pool.Job) { j.Ask, j.Limit, j.GPUs = n, 5, 1 }
+	}
+	p.tell("b", wants(0))
+	p.tell("c", func(j *pool.Job) { wants(2)(j); j.Guarantee = 2 })
+	for _, c := range []struct {
+		after time.Duration
+		may   int
+	}{{0, 0}, {firstAsks - 1, 0}, {firstAsks, 3}, {2 * firstAsks, 3}} {
+		if got := p.ask("a", now.Add(c.after), 5, wants(5)); got.May != c.may {
+			t.Errorf("after %v a may have %d, want %d: %s", c.after, got.May, c.may, got.Why)
+		} else if says := strings.Contains(got.Why, "takes no more before it is known what is first asked for by b and c, which takes 10s at the most"); says != (c.may == 0) {
+			t.Errorf("after %v it says %q", c.after, got.Why)
+		}
+	}
+	q := NewPool(p.rules)
+	q.tell("b", wants(0))
+	q.passOver("b")
+	if got := q.ask("a", now, 5, wants(5)); got.May != 5 {
+		t.Errorf("beside one that is stopped a may have %d: %s", got.May, got.Why)
 	}
 }
 

@@ -378,7 +378,11 @@ func (g *Gate) change(before string, v Verdict, errFirst, errSecond error) strin
 	if used.Bins == 0 {
 		return text + "; there are no bins yet that both were scored on"
 	}
-	return text + fmt.Sprintf("; over the same %s the recent error of %s is %s, and that of %s is %s", used.over(), v.Using, errorWords(used.WAPE), before, errorWords(left.WAPE))
+	text += fmt.Sprintf("; over the same %s the recent error of %s is %s, and that of %s is %s", used.over(), v.Using, errorWords(used.WAPE), before, errorWords(left.WAPE))
+	if !v.FallenBack && used.WAPE > left.WAPE {
+		text += fmt.Sprintf("; a model is preferred where the two are about level, and set aside where it is more than %.3g %% worse", 100*g.options.Tolerance)
+	}
+	return text
 }
 
 func joinNotes(a, b string) string {

@@ -110,12 +110,34 @@ func TestGateFallsBackAndComesBack(t *testing.T) {
 	}{{during, during.Fallback, during.Primary, [2]string{"seasonal", "model"}}, {back, back.Primary, back.Fallback, [2]string{"model", "seasonal"}}} {
 		want := fmt.Sprintf("forecasts are made by %s now, and no longer by %s; over the same %d forecasts of %d bins the recent error of %s is %.1f %%, and that of %s is %.1f %%",
 			c.names[0], c.names[1], c.used.Bins, c.used.Distinct, c.names[0], 100*c.used.WAPE, c.names[1], 100*c.left.WAPE)
+		if c.names[0] == "model" && c.used.WAPE > c.left.WAPE {
+			want += "; a model is preferred where the two are about level, and set aside where it is more than 10 % worse"
+		}
 		if c.v.Change != want || c.used.Bins < 40 || c.used.Distinct < 20 || c.used.Distinct > 120 {
 			t.Errorf("of the change it says %q, want %q", c.v.Change, want)
 		}
 	}
 	if last := verdicts[len(verdicts)-1]; last.Using != "model" || last.FallenBack || math.Abs(last.Recent.WAPE-0.02) > 1e-3 {
 		t.Errorf("at the end the verdict is %+v", last)
+	}
+}
+
+// Who reads that a model is in use again, the recent error of which is a little greater, is told why.
+func TestGateSaysWhyTheWorseIsInUse(t *testing.T) {
+	g := newGate(t, scripted{"model", always(1)}, scripted{"seasonal", always(1)})
+	const why = "; a model is preferred where the two are about level, and set aside where it is more than 10 % worse"
+	for _, c := range []struct {
+		primary, fallback float64
+		fallenBack, says  bool
+	}{{0.539, 0.538, false, true}, {0.537, 0.538, false, false}, {0.7, 0.538, true, false}} {
+		v := Verdict{Using: "model", FallenBack: c.fallenBack, Primary: Score{Bins: 100, Distinct: 50, WAPE: c.primary}, Fallback: Score{Bins: 100, Distinct: 50, WAPE: c.fallback}}
+		before := "seasonal"
+		if c.fallenBack {
+			v.Using, before = before, v.Using
+		}
+		if got := g.change(before, v, nil, nil); strings.HasSuffix(got, why) != c.says {
+			t.Errorf("of %v and %v it says %q", c.primary, c.fallback, got)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ func (d Division) Words(i int) string {
 	}
 	switch {
 	case len(d.Frozen) > 0:
-		return fmt.Sprintf("%s; all stays as it is until it is known what %s holds", said, named(d.Frozen))
+		return fmt.Sprintf("%s; all stays as it is until it is known what %s holds", said, Named(d.Frozen))
 	case s.Unknown:
 		return said + "; what it holds is not known yet, and stays as it is"
 	case s.Ask > s.Limit:
@@ -120,7 +120,7 @@ func (d Division) instead(i int) string {
 		why  string
 	}{{above, "of higher priority"}, {worthier, d.worthier(i)}, {turns, "whose turn it is after a wait"}, {owed, "with what it is guaranteed"}} {
 		if len(c.jobs) > 0 {
-			why = append(why, named(c.jobs)+" "+c.why)
+			why = append(why, Named(c.jobs)+" "+c.why)
 		}
 	}
 	if len(why) == 0 {
@@ -150,7 +150,7 @@ func (d Division) to(i int) string {
 	if len(takers) == 0 {
 		return ""
 	}
-	return " for " + named(takers)
+	return " for " + Named(takers)
 }
 
 // from names who still has what the i-th job waits for.
@@ -167,11 +167,11 @@ func (d Division) from(i int) string {
 	case 1:
 		return " until " + givers[0] + " has given back"
 	}
-	return " until " + named(givers) + " have given back"
+	return " until " + Named(givers) + " have given back"
 }
 
-// named lists names, of many only the first in their order.
-func named(names []string) string {
+// Named lists names for the middle of a sentence, of many only the first in their order.
+func Named(names []string) string {
 	names = slices.Sorted(slices.Values(names))
 	if n := len(names) - mostNamed; n > 1 {
 		return fmt.Sprintf("%s and %d others", strings.Join(names[:mostNamed], ", "), n)
