@@ -222,7 +222,7 @@ var autoscaleBlock = &block{
 		{name: "tau", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tau }, 0, 30*day), fallback: strconv.Quote(FormatDuration(DefaultTau)), doc: "A change that lasts less long is smoothed away (Kale §3.4.2)."},
 		{name: "cooldown_out", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownOut }, 0, 30*day), fallback: `"1m"`, doc: "Least time from one scale-out to the next."},
 		{name: "cooldown_in", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.CooldownIn }, 0, 30*day), fallback: `"5m"`, doc: "Least time from any rescale to a scale-in."},
-		{name: "headroom", others: []string{"margin"}, field: number(func(j *Job) *float64 { return &j.Autoscale.Headroom }, bound{least: 0, most: 10}), fallback: "0.1", doc: "Share by which capacity is planned above the forecast."},
+		{name: "headroom", others: []string{"margin"}, field: number(func(j *Job) *float64 { return &j.Autoscale.Headroom }, bound{least: 0, most: 10}), fallback: "0.1", doc: "Share by which capacity is planned above the forecast. A scale-in of the policy kale leaves a quarter more of it."},
 		{name: "tick", others: []string{"interval", "every"}, field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Tick }, 50*time.Millisecond, day), fallback: `"60s"`, doc: "Time between decisions."},
 		{name: "watch", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.Watch }, 10*time.Millisecond, day), fallback: `"5s"`, doc: "Time between looks at lag and membership."},
 		{name: "place_timeout", field: duration(func(j *Job) *time.Duration { return &j.Autoscale.PlaceTimeout }, time.Second, 30*day), fallback: `"10m"`,

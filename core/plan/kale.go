@@ -20,6 +20,9 @@ import (
 //     shifted earlier by the join.
 //   - A scale-in goes no lower than the plan's largest value within τ, since a
 //     worker that is needed again within τ is not worth letting go.
+//   - A scale-in leaves inRoom times the headroom, so that a load whose headroom just fills
+//     the workers that would stay does not take a worker away and give it back by turns.
+//     Without a headroom, as in the paper, it is Eq. 10 both ways.
 //   - Where the forecast does not reach τ beyond that lead, τ is cut to what it
 //     reaches; else the tail rule of Algorithm 1 would put off every scale-out.
 //   - Without a forecast to trust it is reactive: the largest rate of the last τ
@@ -55,20 +58,29 @@ func (k kale) whole(w int, l Limits) int {
 	return min((w+k.multiple-1)/k.multiple*k.multiple, max(l.Max, w))
 }
 
+// inRoom is how much of the headroom a scale-in leaves: a quarter more than what a scale-out is made for. At the default headroom, a tenth, and at a fifth
+// that is 2.3 and 4.2 % between the load that takes a worker away and the one that brings it back, about what a measured interval is off by. [ours]
+const inRoom = 1.25
+
+// planFor is Eq. 10 and Algorithm 1 for a forecast with so much headroom.
+func (k kale) planFor(s *sheet, mean []float64, tau time.Duration, headroom float64) (raw, plan []int, saturated []bool) {
+	loads := make([]float64, len(mean))
+	for i, v := range mean {
+		loads[i] = max(v, 0) * (1 + headroom)
+	}
+	raw, saturated = eq10(loads, s.curve)
+	for i, w := range raw {
+		raw[i] = k.whole(w, s.o.Limits)
+	}
+	head := s.o.Limits.Clamp(s.current)
+	return raw, Stabilise(append([]int{head}, raw...), s.o.Rho, s.o.Forecast.Step, tau)[1:], saturated
+}
+
 // planned reads the target off the stabilised plan.
 func (k kale) planned(s *sheet, mean []float64, start time.Time) (p proposal, expect float64) {
 	o, step := s.o, s.o.Forecast.Step
-	loads := make([]float64, len(mean))
-	for i, v := range mean {
-		loads[i] = s.withHeadroom(v)
-	}
-	raw, saturated := eq10(loads, s.curve)
-	for i, w := range raw {
-		raw[i] = k.whole(w, o.Limits)
-	}
 	tau := s.reachableTau(start, step, len(mean))
-	head := o.Limits.Clamp(s.current)
-	plan := Stabilise(append([]int{head}, raw...), o.Rho, step, tau)[1:]
+	raw, plan, saturated := k.planFor(s, mean, tau, o.Headroom)
 
 	lead := o.lead()
 	soon := s.within(lead, start, step, len(plan))
@@ -76,8 +88,13 @@ func (k kale) planned(s *sheet, mean []float64, start time.Time) (p proposal, ex
 	expect = slices.Max(mean[:soon])
 	out, keep := slices.Max(plan[:soon]), slices.Max(plan[:later])
 	want := out
+	roomy := keep
 	if out < s.current {
-		want = min(s.current, keep)
+		if o.Headroom > 0 {
+			_, with, _ := k.planFor(s, mean, tau, inRoom*o.Headroom)
+			roomy = max(keep, slices.Max(with[:later]))
+		}
+		want = min(s.current, roomy)
 	}
 	p = proposal{
 		want: want, load: s.withHeadroom(expect), source: "forecast",
@@ -94,7 +111,13 @@ func (k kale) planned(s *sheet, mean []float64, start time.Time) (p proposal, ex
 	s.note("Eq. 10", float64(need), "workers", fmt.Sprintf("most within the lead, %s with F(w) > load, within %d to %d", smallest, o.Limits.Min, o.Limits.Max))
 	s.note("Algorithm 1", float64(out), "workers", fmt.Sprintf("most within the lead, ρ = %d, τ = %s", max(o.Rho, 1), formatDuration(tau)))
 	s.note("until τ", float64(keep), "workers", "most within "+formatDuration(max(lead, tau))+": a scale-in goes no lower")
+	if roomy > keep {
+		s.note("with room", float64(roomy), "workers", fmt.Sprintf("until τ with %g × the headroom, which a scale-in leaves", inRoom))
+	}
 	p.reason = s.planReason(p, expect, ahead)
+	if want > keep && want == s.current {
+		p.reason += fmt.Sprintf("; %s would do without %g × the headroom, which a scale-in leaves", workers(keep), inRoom)
+	}
 	if p.want < need {
 		p.reason += fmt.Sprintf("; a swing that needs %d for less than τ = %s is cut by Algorithm 1", need, formatDuration(tau))
 	}
