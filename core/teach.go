@@ -78,6 +78,9 @@ func (s *Scheduler) teach(now time.Time) {
 // learn hands a measurement to the model.
 func (s *Scheduler) learn(sample estimator.Sample) {
 	sample.Servers, sample.Source = s.job.Servers.Count, "live"
+	if err := s.relearn(); err != nil {
+		s.lg.Warn("the throughput model could not be started anew for other workers", "err", err)
+	}
 	before, change := s.online.Model(), s.online.LastChange()
 	used, err := s.online.Observe(sample)
 	if err != nil {
@@ -175,9 +178,5 @@ func (y *steady) reached(members []*rpc.MemberStatus) float64 {
 
 // basis says what the throughput model in force rests on.
 func (s *Scheduler) basis() plan.Basis {
-	source := s.job.Throughput.Source
-	if source == "" {
-		source = "the job file's theta"
-	}
-	return plan.Basis{Prior: source, Measured: s.online.Evidence()}
+	return plan.Basis{Prior: s.priorSource(), Measured: s.online.Evidence()}
 }
