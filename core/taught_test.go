@@ -67,7 +67,7 @@ func TestWhatOtherWorkersTaughtIsAPrior(t *testing.T) {
 				if e := r.s.online.Confidence().Error(2, 2); c.prior == 3000 && e < 0.15 {
 					t.Errorf("the prior is said to be %.0f %% off", 100*e)
 				}
-				if got := r.s.basis(); len(got.Measured) > 0 || !strings.HasPrefix(got.Prior, c.source) {
+				if got := r.s.basis(r.now); len(got.Measured) > 0 || !strings.HasPrefix(got.Prior, c.source) {
 					t.Errorf("basis %+v", got)
 				}
 				if err := r.s.save(); err != nil {

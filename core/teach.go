@@ -176,7 +176,15 @@ func (y *steady) reached(members []*rpc.MemberStatus) float64 {
 	return finite(total)
 }
 
+// changeTold is for how long a change of capacity is told. [ours]
+const changeTold = 24 * time.Hour
+
 // basis says what the throughput model in force rests on.
-func (s *Scheduler) basis() plan.Basis {
-	return plan.Basis{Prior: s.priorSource(), Measured: s.online.Evidence()}
+func (s *Scheduler) basis(now time.Time) plan.Basis {
+	b := plan.Basis{Prior: s.priorSource(), Measured: s.online.Evidence()}
+	if c := s.online.LastChange(); c != nil && now.Sub(c.At) < changeTold {
+		c.At = c.At.Local()
+		b.Change = c
+	}
+	return b
 }

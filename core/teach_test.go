@@ -186,6 +186,14 @@ func TestSlowerGPUsAreSeen(t *testing.T) {
 	if c := r.s.online.LastChange(); c == nil || c.Workers != 2 {
 		t.Errorf("change %+v", c)
 	}
+	r.beat()
+	const says = "capacity of 2 workers fell from 2,000 to 1,400 records/s at "
+	if v := r.s.View(); !strings.Contains(v.ModelBasis.String(), says) || !strings.Contains(v.Decision.Decision.Explain(), says) {
+		t.Errorf("nobody is told that capacity fell: basis %q\n%s", v.ModelBasis, v.Decision.Decision.Explain())
+	}
+	if b := r.s.basis(r.now.Add(25 * time.Hour)); b.Change != nil {
+		t.Errorf("%+v is told a day later", b.Change)
+	}
 }
 
 // What tells a slow fall of capacity from noise survives a restart: after each, the model is the one before it, and the fall goes on from there.
