@@ -63,7 +63,7 @@ func (s *Scheduler) observe(now time.Time) plan.Observation {
 	v := Sight{
 		Now: now, History: history, Forecast: s.foresee.forecast(now, history),
 		BacklogRecords: lag.records, Lag: lag.age, LagKnown: lag.ageKnown && !s.seen.chief.GetRepairing(), Standing: len(still),
-		Target: s.want.Target, Workers: s.workers(), Model: s.online.Model(), Basis: s.basis(),
+		Target: s.want.Target, Workers: s.workers(), Model: s.online.Model(), Basis: s.basis(now),
 		Gaps: s.want.Gaps, Joins: s.want.Joins, QueueWait: s.queueWait(), Limits: s.limits(lag),
 		Utilisation: s.seen.util, UtilKnown: s.seen.utilKnown, Rescale: s.want.Rescale,
 		Flow: s.flow(), Hottest: s.hottest(now.Add(-s.seen.since), still), Partitions: len(s.seen.chief.GetPartitions()),

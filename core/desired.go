@@ -66,6 +66,8 @@ type desired struct {
 	Retraining *retraining `json:"retraining,omitempty"`
 	// Throughput is what the throughput model has learnt.
 	Throughput estimator.OnlineState `json:"throughput"`
+	// Taught says of which workers that was learnt; nil: an older scheduler did not say.
+	Taught *taught `json:"taught,omitempty"`
 	// Checkpoint is the folder that what runs was started with; empty when nothing does.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	// Backend is the one on which it was started; empty when nothing runs.

@@ -129,7 +129,7 @@ func (s *Scheduler) picture(now time.Time, sample Sample) *View {
 	s.down = s.serversDown()
 	v := &View{
 		Job: j.Name, State: s.stateOf(sample), Scheduler: true, Waits: s.waits(), Mode: j.Autoscale.Mode, Now: now, Started: s.started, MaxLag: j.SLO.MaxLag, Watch: j.Autoscale.Watch, Min: j.Workers.Min, Max: j.Workers.Max,
-		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, PausedSince: s.want.pausedSince(), Model: s.online.Model().String(), ModelBasis: s.basis(),
+		Sample: sample, Decision: s.last, LastChange: s.lastChange, Manual: s.want.Manual, PausedSince: s.want.pausedSince(), Model: s.online.Model().String(), ModelBasis: s.basis(now),
 		Skips: Skips(j), DeadLetter: j.Stream.DeadLetter, Emulated: j.Workers.EmulateStep > 0,
 		Join: s.joinTime(), LastJoin: s.want.LastJoin, Gap: measured(s.want.Gaps, 0), Stopping: s.want.Stopping, Forced: s.want.Forced, Stopped: s.want.Stopped, LastStop: s.want.LastStop,
 		Unwritten: s.want.Unwritten, LeftAway: s.want.LeftAway,

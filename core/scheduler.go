@@ -358,17 +358,8 @@ func (s *Scheduler) connect(ctx context.Context) error {
 	if s.policy, err = plan.New(j.Autoscale.Policy, policyParams(j)); err != nil {
 		return err
 	}
-	s.prior = Prior(j)
-	if s.online, err = estimator.NewOnline(s.prior, onlineOptions(j)); err != nil {
+	if err := s.openOnline(); err != nil {
 		return err
-	}
-	if s.want.Throughput.Version > 0 {
-		learnt, err := estimator.RestoreOnline(s.prior, onlineOptions(j), s.want.Throughput)
-		if err != nil {
-			s.lg.Warn("what the throughput model had learnt cannot be used; starting from the job file's", "err", err)
-		} else {
-			s.online = learnt
-		}
 	}
 	s.named = modelFileAt(j.Forecast.ModelFile())
 	if s.foresee, err = askedForesight(s.lg, j, s.want.Gate, s.asks()); err != nil {

@@ -26,6 +26,9 @@ type steady struct {
 	// hungry is the last look at which a member waited for records: since then all were busy with full batches.
 	hungry time.Time
 	fed    time.Time // when capacity was last measured
+	// full is what was trained in the last teachEvery of the full load under way, records/s; 0 where capacity was measured since it began, or there
+	// is none.
+	full float64
 }
 
 type memberID struct {
@@ -35,7 +38,8 @@ type memberID struct {
 
 // teach gives the throughput model what the steady interval under way shows. Where at every look for as long as the measured rates reach back all members
 // were busy with full batches, that is capacity. One look in which a member waited for records shows the arrival rate instead, and begins the interval anew;
-// such a rate teaches only where it is above what the model says can be trained. So does that of a full load that is too short to measure capacity often enough.
+// such a rate teaches only where it is above what the model says can be trained. So does that of a full load that is too short to measure capacity often enough,
+// and that of the end of one, where capacity was not just measured, as when a backlog is worked down.
 func (s *Scheduler) teach(now time.Time) {
 	members := s.unchanging()
 	if !s.steady.follows(members) {
@@ -49,10 +53,16 @@ func (s *Scheduler) teach(now time.Time) {
 		rate += m.GetRecordsPerSecond()
 	}
 	if !saturated {
-		s.steady.hungry = now
+		if s.steady.full > 0 { // a backlog was worked down, and that trains more than arrives
+			s.learn(estimator.Sample{At: now, Workers: len(members), Rate: s.steady.full})
+		}
+		s.steady.hungry, s.steady.full = now, 0
 	}
-	if now.Sub(s.steady.hungry) >= teachEvery && now.Sub(s.steady.fed) >= max(teachEvery, s.job.Forecast.Interval) {
-		s.steady.fed = now
+	if now.Sub(s.steady.hungry) >= teachEvery && now.Sub(s.steady.fed) >= teachEvery {
+		s.steady.full = rate
+	}
+	if s.steady.full > 0 && now.Sub(s.steady.fed) >= s.job.Forecast.Interval {
+		s.steady.fed, s.steady.full = now, 0
 		s.learn(estimator.Sample{At: now, Workers: len(members), Rate: rate, Saturated: true})
 	}
 	if s.steady.over(now, members) {
@@ -68,6 +78,9 @@ func (s *Scheduler) teach(now time.Time) {
 // learn hands a measurement to the model.
 func (s *Scheduler) learn(sample estimator.Sample) {
 	sample.Servers, sample.Source = s.job.Servers.Count, "live"
+	if err := s.relearn(); err != nil {
+		s.lg.Warn("the throughput model could not be started anew for other workers", "err", err)
+	}
 	before, change := s.online.Model(), s.online.LastChange()
 	used, err := s.online.Observe(sample)
 	if err != nil {
@@ -163,11 +176,15 @@ func (y *steady) reached(members []*rpc.MemberStatus) float64 {
 	return finite(total)
 }
 
+// changeTold is for how long a change of capacity is told. [ours]
+const changeTold = 24 * time.Hour
+
 // basis says what the throughput model in force rests on.
-func (s *Scheduler) basis() plan.Basis {
-	source := s.job.Throughput.Source
-	if source == "" {
-		source = "the job file's theta"
+func (s *Scheduler) basis(now time.Time) plan.Basis {
+	b := plan.Basis{Prior: s.priorSource(), Measured: s.online.Evidence()}
+	if c := s.online.LastChange(); c != nil && now.Sub(c.At) < changeTold {
+		c.At = c.At.Local()
+		b.Change = c
 	}
-	return plan.Basis{Prior: source, Measured: s.online.Evidence()}
+	return b
 }

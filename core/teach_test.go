@@ -2,6 +2,7 @@ package core
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,43 @@ func TestAShortFullLoadCorrectsALowGuess(t *testing.T) {
 	}
 }
 
+// A backlog that is worked down faster than it was believed possible, between two measurements of capacity, shows what can be trained at the least.
+func TestTheEndOfACatchUpIsABoundOnCapacity(t *testing.T) {
+	r := newRig(t, rigOptions{change: func(text string) string {
+		return strings.NewReplacer(`interval = "1s"`, `interval = "15s"`, `horizon  = "20s"`, `horizon  = "30s"`, `history  = "1m"`, `history  = "5m"`, `tau          = "1s"`, `tau = "15s"`).Replace(text)
+	}})
+	r.started(2)
+	r.trainFor(1, 1, false)
+	r.trainFor(53, 200, true) // slow; the last measurement is 4 s old
+	if got := r.s.online.Model().Throughput(2, 2); math.Abs(got-400) > 20 {
+		t.Fatalf("F(2) = %v while the members are slow", got)
+	}
+	r.trainFor(8, 1000, true)
+	r.trainFor(2, 225, false)
+	if got := r.s.online.Points(); len(got) != 1 || !slices.Contains(got[0].Reached, 2000) {
+		t.Errorf("points %+v after 8 s in which a backlog was trained at 2,000 records/s", got)
+	}
+}
+
+// After a slowdown that lasted long enough to be measured, workers that are enough are never saturated again: what they train all the same says that it is past.
+func TestASlowdownThatPassedHoldsNoWorkers(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.started(4)
+	r.trainFor(20, 217, true)
+	learnt := func(w int) float64 { return r.s.online.Model().Throughput(w, 2) }
+	if math.Abs(learnt(4)-870) > 20 {
+		t.Fatalf("F(4) = %v while the members are slow", learnt(4))
+	}
+	r.trainFor(60, 250, false)
+	if learnt(4) < 980 || !strings.Contains(r.s.View().ModelBasis.String(), "at least") {
+		t.Errorf("F(4) = %v after 1 min of 1,000 records/s; basis %q", learnt(4), r.s.View().ModelBasis)
+	}
+	r.trainFor(240, 250, false)
+	if learnt(2) < 1100 {
+		t.Errorf("F(2) = %v five minutes after the slowdown, and 2,000 by the job file; basis %q", learnt(2), r.s.View().ModelBasis)
+	}
+}
+
 // Records that were counted by one step at the interval's edge, by a process that was started anew, or in a rescale, are no evidence.
 func TestWhatIsNoEvidenceOfCapacity(t *testing.T) {
 	for name, disturb := range map[string]func(r *rig){
@@ -147,6 +185,14 @@ func TestSlowerGPUsAreSeen(t *testing.T) {
 	}
 	if c := r.s.online.LastChange(); c == nil || c.Workers != 2 {
 		t.Errorf("change %+v", c)
+	}
+	r.beat()
+	const says = "capacity of 2 workers fell from 2,000 to 1,400 records/s at "
+	if v := r.s.View(); !strings.Contains(v.ModelBasis.String(), says) || !strings.Contains(v.Decision.Decision.Explain(), says) {
+		t.Errorf("nobody is told that capacity fell: basis %q\n%s", v.ModelBasis, v.Decision.Decision.Explain())
+	}
+	if b := r.s.basis(r.now.Add(25 * time.Hour)); b.Change != nil {
+		t.Errorf("%+v is told a day later", b.Change)
 	}
 }
 

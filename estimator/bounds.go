@@ -5,7 +5,7 @@ import "slices"
 // contradicts tells whether a sample that is not saturated shows more than the
 // model in force allows.
 func (o *Online) contradicts(s Sample) bool {
-	return s.Workers >= 1 && s.Rate > 0 && s.Rate > o.model.Throughput(s.Workers, max(s.Servers, 1))
+	return s.Workers >= 1 && s.Rate > 0 && (s.Rate > o.model.Throughput(s.Workers, max(s.Servers, 1)) || o.speaksAgainst(s))
 }
 
 // fewShare is what counts of the highest rate that was reached, while fewer than
@@ -51,22 +51,35 @@ func (o *Online) Measured(workers, servers int) bool {
 // often enough, and whether newer intervals reached more than that, so that the
 // rate is a lower bound on capacity only.
 func (o *Online) capacity(p OnlinePoint) (rate float64, atLeast bool) {
+	rate = o.measuredOf(p)
+	b, _ := o.bound(p)
+	if p.Level != 0 && !p.anew() { // it was reached before the change
+		b *= p.Level
+	}
+	if b > rate {
+		rate, atLeast = b, true
+	}
+	return rate, atLeast
+}
+
+// measuredOf is what saturated intervals say of a point's capacity, whatever was reached since;
+// 0 where they are too few.
+func (o *Online) measuredOf(p OnlinePoint) float64 {
+	rate := 0.0
 	switch {
 	case p.anew():
-		rate = median(p.Old) * p.Level
+		return median(p.Old) * p.Level
 	case len(p.Rates) < o.opt.MinSamples:
+		return 0
 	case p.drift() > 0:
 		rate = median(p.Rates[len(p.Rates)-changeNew:])
 	default:
 		rate = weightedMedian(p.Rates, o.freshnessOf(p))
 	}
-	if b, _ := o.bound(p); b > rate {
-		rate, atLeast = b, true
-	}
-	if p.Level != 0 && !p.anew() {
+	if p.Level != 0 {
 		rate *= p.Level
 	}
-	return rate, atLeast
+	return rate
 }
 
 // boundRounds and boundPull bound the search for a model that keeps all bounds: in

@@ -266,7 +266,11 @@ func (o *Online) confidence(m Model, but *OnlinePoint) Confidence {
 	for _, p := range o.pseudo(nil, 1) {
 		prior = append(prior, reading{w: p.w, p: p.p, rate: p.rate, n: 1})
 	}
-	c := assess(m, seen, prior, o.opt.PriorError, o.noise(nil, 0))
+	priorError := o.opt.PriorError
+	if o.recovery != nil {
+		priorError = max(priorError, recoveryError)
+	}
+	c := assess(m, seen, prior, priorError, o.noise(nil, 0))
 	c.here = here
 	return c
 }

@@ -106,7 +106,9 @@ type Online struct {
 	prior  Model
 	points []OnlinePoint // sorted by (Workers, Servers)
 	change *Change       // the last one, nil for none
-	model  Model
+	// recovery is the rise of capacity that is followed, nil for none.
+	recovery *Recovery
+	model    Model
 }
 
 // OnlinePoint is what is remembered of one configuration.
@@ -148,6 +150,8 @@ type OnlineState struct {
 	Points  []OnlinePoint `json:"points"`
 	// Change is the last change of capacity that was noticed.
 	Change *Change `json:"change,omitempty"`
+	// Recovery is the rise of capacity that is followed.
+	Recovery *Recovery `json:"recovery,omitempty"`
 }
 
 // NewOnline starts from a prior, which the job file states or a profile measured.
@@ -180,6 +184,13 @@ func RestoreOnline(prior Model, opt OnlineOptions, s OnlineState) (*Online, erro
 	if s.Change != nil {
 		c := *s.Change
 		o.change = &c
+	}
+	if s.Recovery != nil {
+		if err := s.Recovery.check(); err != nil {
+			return nil, fmt.Errorf("restore online throughput: %w", err)
+		}
+		r := *s.Recovery
+		o.recovery = &r
 	}
 	if _, err := o.Refit(); err != nil {
 		return nil, err
@@ -270,10 +281,12 @@ func (o *Online) record(s Sample) {
 		}
 		o.undo()
 		if len(p.Rates) >= o.opt.MinSamples {
-			p.Reached = nil // capacity itself is known, and by newer measurements
+			p.Reached = nil  // capacity itself is known, and by newer measurements
+			o.recovery = nil // as is by how much it has risen
 		}
 	} else {
 		p.Reached = newest(append(p.Reached, s.Rate), o.opt.Window)
+		o.recover(p, s)
 	}
 	o.forgetOldest()
 }
@@ -314,7 +327,7 @@ func (o *Online) Refit() (Model, error) {
 // fitMeasured fits the form to measured points and, where there are none, to the
 // prior at their level.
 func (o *Online) fitMeasured(measured []point) (Model, error) {
-	if len(measured) == 0 {
+	if len(measured) == 0 && o.recovery == nil {
 		return o.prior, nil
 	}
 	level := o.level(measured)
@@ -324,6 +337,9 @@ func (o *Online) fitMeasured(measured []point) (Model, error) {
 // level is what capacity was measured to be, as a share of the prior's: the weighted
 // median over the points, 1 where nothing was measured.
 func (o *Online) level(measured []point) float64 {
+	if o.recovery != nil {
+		return o.recovery.Level
+	}
 	var ratios, weights []float64
 	for _, p := range measured {
 		if f := o.prior.Throughput(p.w, p.p); f > 0 {
@@ -384,5 +400,5 @@ func (o *Online) Points() []OnlinePoint {
 
 // State returns a copy of what a restart needs.
 func (o *Online) State() OnlineState {
-	return OnlineState{Version: onlineVersion, Points: o.Points(), Change: o.LastChange()}
+	return OnlineState{Version: onlineVersion, Points: o.Points(), Change: o.LastChange(), Recovery: o.recovering()}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/kale-sched/kale/estimator"
@@ -15,6 +16,26 @@ type Basis struct {
 	Prior string `json:"prior,omitempty"`
 	// Measured is empty while nothing has been measured; then the model is the prior.
 	Measured []estimator.Evidence `json:"measured,omitempty"`
+	// Change is the last change of capacity at one number of workers, while it is news; nil: none is.
+	Change *estimator.Change `json:"change,omitempty"`
+}
+
+// changed says how capacity changed, "" where it did not.
+func (b Basis) changed() string {
+	c := b.Change
+	if c == nil || !(c.Before > 0) {
+		return ""
+	}
+	word, than := "fell", "less"
+	if c.After > c.Before {
+		word, than = "rose", "more"
+	}
+	at := workers(c.Workers)
+	if c.Servers > 0 {
+		at += fmt.Sprintf(" on %d servers", c.Servers)
+	}
+	return fmt.Sprintf("capacity of %s %s from %s to %s at %s (%s %% %s)", at, word, formatNumber(c.Before), formatRate(c.After), c.At.Format("15:04"),
+		formatNumber(math.Round(100*math.Abs(c.After/c.Before-1))), than)
 }
 
 // at finds what was measured of w workers. servers counts only for models that
@@ -92,6 +113,9 @@ func (b Basis) String() string {
 	text := "measured " + strings.Join(parts, ", ")
 	if b.Prior != "" {
 		text += "; elsewhere the prior (" + b.Prior + ") at their level"
+	}
+	if c := b.changed(); c != "" {
+		text += "; " + c
 	}
 	return text
 }

@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/kale-sched/kale/estimator"
 )
@@ -34,5 +36,26 @@ func TestBasisSaysWhatWasMeasured(t *testing.T) {
 		if got := c.basis.String(); c.wholeText != "" && got != c.wholeText {
 			t.Errorf("%+v: %q, want %q", c.basis, got, c.wholeText)
 		}
+	}
+}
+
+// A capacity that changed is told, wherever the model is, and among the terms of a decision.
+func TestBasisSaysThatCapacityChanged(t *testing.T) {
+	at := time.Date(2026, 3, 2, 14, 5, 0, 0, time.UTC)
+	fell := &estimator.Change{At: at, Workers: 4, Before: 2662, After: 1935}
+	for want, b := range map[string]Basis{
+		"measured 1,935 records/s at 4 workers; elsewhere the prior (a guess) at their level; capacity of 4 workers fell from 2,662 to 1,935 records/s at 14:05 (27 % less)": {
+			Prior: "a guess", Measured: []estimator.Evidence{{Workers: 4, Rate: 1935, Intervals: 4}}, Change: fell},
+		"measured 900 records/s at 1 worker on 2 servers; capacity of 1 worker on 2 servers rose from 600 to 900 records/s at 14:05 (50 % more)": {
+			Measured: []estimator.Evidence{{Workers: 1, Servers: 2, Rate: 900, Intervals: 4}}, Change: &estimator.Change{At: at, Workers: 1, Servers: 2, Before: 600, After: 900}},
+	} {
+		if got := b.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	o := reference()
+	o.Basis = Basis{Measured: []estimator.Evidence{{Workers: 4, Rate: 1935, Intervals: 4}}, Change: fell}
+	if got := policy(t, "kale").Decide(o).Explain(); !strings.Contains(got, "F changed") || !strings.Contains(got, "capacity of 4 workers fell from 2,662 to 1,935 records/s at 14:05 (27 % less)") {
+		t.Errorf("the explanation does not say that capacity fell:\n%s", got)
 	}
 }

@@ -290,6 +290,9 @@ func (s *sheet) noteWant(p proposal, want int) {
 		remark = fmt.Sprintf(", with %d that do not train yet", pending)
 	}
 	s.noteCapacity("F(current)", s.current, remark)
+	if c := s.o.Basis.changed(); c != "" {
+		s.note("F changed", s.o.Basis.Change.After-s.o.Basis.Change.Before, "records/s", c+"; other numbers of workers are taken to have changed alike until they are measured")
+	}
 	if want != s.current {
 		s.noteCapacity("F(wanted)", want, "")
 	}
