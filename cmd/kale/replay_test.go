@@ -111,7 +111,7 @@ func TestReplayTakesWhatIsGiven(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Policies) != 2 || got.Policies[0].Name != "follow" || got.Policies[0].Cost != got.Policies[0].GPUHours || got.Weights != (replay.Weights{}) {
+		if len(got.Policies) != 2 || got.Policies[0].Name != "follow" || got.Policies[0].Cost != got.Policies[0].GPUHours+got.Policies[0].LeftCost || got.Weights != (replay.Weights{}) {
 			t.Errorf("%d policies, weights %v: %+v", len(got.Policies), got.Weights, got.Policies[0])
 		}
 		if l := got.Limited; l == nil || l.AccumulatedLagMin > 1e-6 || l.DowntimeMin != 0 || len(l.Params) != 2 {
