@@ -294,7 +294,12 @@ func TestTables(t *testing.T) {
 			t.Errorf("the %s has an interval of one seed, or \"1 seeds\"", name)
 		}
 	}
-	r.Trace = "mine.csv"
+	r.Seeds = 2
+	text.Reset()
+	if err := WriteText(&text, r); err != nil || !strings.Contains(text.String(), "mean max") || strings.Contains(text.String(), "lag max") || !strings.Contains(text.String(), "mean max is the mean of the seeds' largest lags") {
+		t.Errorf("the mean of the seeds' largest lags is not told from the largest of all (%v):\n%s", err, text.String())
+	}
+	r.Seeds, r.Trace = 1, "mine.csv"
 	text.Reset()
 	if err := WriteText(&text, r); err != nil || strings.Contains(text.String(), "Table 3") {
 		t.Errorf("the paper's figures stand beside those of another trace (%v)", err)

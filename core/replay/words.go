@@ -193,7 +193,7 @@ func (r *Report) remarks() []string {
 	}
 	means := ""
 	if r.Seeds > 1 {
-		means = "; lag max is the mean of the seeds' largest"
+		means = "; mean max is the mean of the seeds' largest lags"
 	}
 	out := []string{
 		fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day; for what still waits at the end, the same until the workers that train most would have trained it, if no more came. %s; the blind oracle the mean of the hour around each minute, the mean outage, and the lag as it goes.",
