@@ -45,7 +45,7 @@ With throughput { source = "profile" } in the job file, kale run, plan and repla
 It runs a job of its own beside the real one, which goes on undisturbed: under another name, with a checkpoint folder of its own, on the
 same backend with the same resources. It reads the topic from a time in the past, so that every worker has more than it can train,
 commits nothing, and is ended and removed at the end, at Ctrl-C too. Of what was measured only the intervals count in which all workers were busy
-with full batches.
+with full batches; each of them counts, also where the topic has too few records for all of a point's.
 
 The numbers of workers double from 1 up to workers.max unless -workers says which; then up to two more are measured, where they tell most.
 The profile before is kept beside the new one, as ` + previousFile + `. One that tells less than it of the same job does not take its place.`,
@@ -141,11 +141,11 @@ func (a *app) profile(ctx context.Context, arg string, f profileFlags) error {
 	return a.showProfile(file, l.Workers.Max, p)
 }
 
-// tooFew says that nothing was measured, for want of records.
+// tooFew says that no point was measured in as many intervals as were asked for, for want of records.
 func tooFew(points []profile.Point) bool {
 	few := false
 	for _, p := range points {
-		if p.Why == "" {
+		if p.Why == "" && p.Fewer == "" {
 			return false
 		}
 		few = few || p.Few
@@ -155,11 +155,14 @@ func tooFew(points []profile.Point) bool {
 
 // nothingMeasured says what helps where no point could be measured.
 func nothingMeasured(j *job.Job, points []profile.Point) error {
-	advice := ""
+	advice, why := "", ""
+	if len(points) > 0 {
+		why = fmt.Sprintf(": %s: %s", job.Count(points[0].Workers, "worker"), points[0].Why)
+	}
 	if slices.ContainsFunc(points, func(p profile.Point) bool { return p.Few }) {
 		advice = fmt.Sprintf(". Wait until topic %q holds more records, or write some with kale produce -history; or measure for a shorter time, with -intervals 2 -interval 1s", j.Stream.Topic)
 	}
-	return fmt.Errorf("profile job %q: no point could be measured; nothing was stored%s", j.Name, advice)
+	return fmt.Errorf("profile job %q: no point could be measured, and nothing was stored%s%s", j.Name, why, advice)
 }
 
 // options are what the flags say of a job, without the records that there are.
@@ -322,7 +325,7 @@ func (p *intended) String() string {
 		number(p.Trains), number(p.Believed))
 	text += fmt.Sprintf("it commits nothing, and its checkpoint below %s is removed at the end\n", p.checkpoint)
 	if p.all > float64(p.Records) {
-		text += "the records may not last for all points: then the topic is read from there again, and a point that needs more than all of them is left out\n"
+		text += "the records may not last for all points: then the topic is read from there again, and a point that needs more than all of them is measured in fewer intervals, or left out\n"
 	}
 	return text + fmt.Sprintf("about %s, if nothing has to be waited for\n", job.Length(p.Estimate))
 }
@@ -365,7 +368,7 @@ func (a *app) profileProgress() func(profile.Progress) {
 			if pt.Why != "" {
 				a.advise("%s: not measured: %s\n", where, pt.Why)
 			} else {
-				a.advise("%s: %s records/s, intervals within ±%.1f %% (joined after %s)\n", where, number(pt.Mean()), 100*pt.Spread(), job.Length(time.Duration(pt.Joined*float64(time.Second))))
+				a.advise("%s: %s records/s, %s%s (joined after %s)\n", where, number(pt.Mean()), within(*pt), fewer(*pt), job.Length(time.Duration(pt.Joined*float64(time.Second))))
 			}
 			return
 		}
@@ -387,8 +390,28 @@ func (a *app) profileProgress() func(profile.Progress) {
 				what += ", " + number(p.Rate) + " records/s"
 			}
 		}
-		bar.show("%s, point %d of %d: %s: %s", job.Length(time.Since(began).Round(time.Second)), min(p.Done+1, p.Points), p.Points, where, what)
+		of := fmt.Sprintf("point %d of %d", min(p.Done+1, p.Points), p.Points)
+		if p.Extra > 0 {
+			of += fmt.Sprintf(", or up to %d", p.Points+p.Extra)
+		}
+		bar.show("%s, %s: %s: %s", job.Length(time.Since(began).Round(time.Second)), of, where, what)
 	}
+}
+
+// within is how far the intervals of a point differ, which one alone does not tell.
+func within(pt profile.Point) string {
+	if len(pt.Rates) < 2 {
+		return "of a single interval"
+	}
+	return fmt.Sprintf("intervals within ±%.1f %%", 100*pt.Spread())
+}
+
+// fewer says why a point has fewer intervals than were asked for.
+func fewer(pt profile.Point) string {
+	if pt.Fewer == "" {
+		return ""
+	}
+	return fmt.Sprintf(", only %d, since %s", len(pt.Rates), pt.Fewer)
 }
 
 // conditions are what of a job its throughput depends on.

@@ -222,8 +222,9 @@ func TestProfileTableSaysWhatIsWorthLittle(t *testing.T) {
 		{Workers: 1, Servers: 2, Measured: 600, Spread: 0.02, Fitted: 598, Ratio: 0.997, Error: 0.01},
 		{Workers: 2, Servers: 2, Measured: 900, Spread: 0.37, Fitted: 1100, Ratio: 1.222, Error: 0.2},
 		{Workers: 4, Servers: 2, Fitted: 2000, Error: 0.4, Extrapolated: true, Why: "workers waited for records"},
+		{Workers: 8, Servers: 2, Measured: 900, Fitted: 1100, Fewer: "the topic has too few records", Intervals: 3},
 	})
-	for _, want := range []string{"2 workers, 2 servers: the intervals differ by ±37 %", "4 workers, 2 servers: workers waited for records", "failed", "extrapolated"} {
+	for _, want := range []string{"8 workers, 2 servers: 3 intervals only: the topic has too few records", "2 workers, 2 servers: the intervals differ by ±37 %", "4 workers, 2 servers: workers waited for records", "failed", "extrapolated"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not said:\n%s", want, b.String())
 		}
@@ -282,7 +283,8 @@ func TestProfileOfTooFewRecordsSaysWhatHelps(t *testing.T) {
 		!strings.Contains(text, "kale produce -history") || !strings.Contains(text, "-interval 1s") {
 		t.Error(text)
 	}
-	if text := nothingMeasured(j, []profile.Point{{Workers: 1, Unfed: true, Why: "the worker was never busy"}}).Error(); strings.Contains(text, "records") {
+	if text := nothingMeasured(j, []profile.Point{{Workers: 1, Unfed: true, Why: "the worker was busy only 61 % of the time"}}).Error(); strings.Contains(text, "records") ||
+		!strings.Contains(text, "nothing was stored: 1 worker: the worker was busy only 61 % of the time") {
 		t.Error(text)
 	}
 	if text := nothingMeasured(j, []profile.Point{{Workers: 1, Why: "0 of 1 workers had joined"}}).Error(); strings.Contains(text, "records") {
@@ -292,11 +294,13 @@ func TestProfileOfTooFewRecordsSaysWhatHelps(t *testing.T) {
 
 // Only where nothing at all was measured, for want of records, is it tried again with more of them.
 func TestTooFew(t *testing.T) {
+	partly := profile.Point{Few: true, Fewer: "too few", Rates: []float64{1}}
 	few, failed, measured := profile.Point{Few: true, Why: "too few"}, profile.Point{Why: "it crashed"}, profile.Point{Rates: []float64{1}}
 	for _, c := range []struct {
 		points []profile.Point
 		want   bool
-	}{{nil, false}, {[]profile.Point{few}, true}, {[]profile.Point{failed, few}, true}, {[]profile.Point{failed}, false}, {[]profile.Point{measured, few}, false}} {
+	}{{nil, false}, {[]profile.Point{few}, true}, {[]profile.Point{failed, few}, true}, {[]profile.Point{failed}, false}, {[]profile.Point{measured, few}, false},
+		{[]profile.Point{partly, few}, true}, {[]profile.Point{measured, partly}, false}} {
 		if got := tooFew(c.points); got != c.want {
 			t.Errorf("%+v: %v", c.points, got)
 		}

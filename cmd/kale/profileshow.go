@@ -133,7 +133,12 @@ func profileTable(b *strings.Builder, rows []profile.Row) {
 	for _, r := range rows {
 		if r.Why != "" {
 			fmt.Fprintf(b, "%s, %s: %s\n", job.Count(r.Workers, "worker"), job.Count(r.Servers, "server"), r.Why)
-		} else if r.Spread > unsteady {
+			continue
+		}
+		if r.Fewer != "" {
+			fmt.Fprintf(b, "%s, %s: %s only: %s\n", job.Count(r.Workers, "worker"), job.Count(r.Servers, "server"), job.Count(r.Intervals, "interval"), r.Fewer)
+		}
+		if r.Spread > unsteady {
 			fmt.Fprintf(b, "%s, %s: the intervals differ by ±%.0f %%: something else took of what they need, and the figure is worth little; measure again in a quieter hour\n",
 				job.Count(r.Workers, "worker"), job.Count(r.Servers, "server"), 100*r.Spread)
 		}

@@ -52,7 +52,7 @@ history of a topic: kafka://host:9092/topic. Times are ISO 8601, UTC where they 
 separators are commas, semicolons or tabs; of more than two columns those named timestamp (time, date, ts) and rate (value, count) are read,
 and rows may be in any order and some seconds off their grid. A counter, which grows by each event, is refused unless -counter
 takes what is added from row to row. What was made of the file is said below the figures. Without -job the reference job is replayed (2 to 28 workers of 16,000 records/s, lag at most 20 minutes)
-and the trace's peak is scaled to what 28 workers train.
+and the peak of the days replayed is scaled to what 28 workers train.
 
 The job's own policy has a row "as in the job", with its autoscale.params; what these set changes no other row, and nothing that -sweep tries.
 Rivals run as published, without Kale's guard (guard = 0), but in that row, and in a fleet.
@@ -62,7 +62,7 @@ Forecasts take longest: for a trace in bins of a minute some 40 s of CPU a day; 
 of the synthetic week, with every policy, in 30 s of CPU.
 
 With -jobs a fleet shares one pool of GPUs for a day, and stands beside the same fleet in parts of its own: jobs like -job, whose days begin
-in three parts of the world and whose peaks need 2 to 16 workers. The parts are equal: it says how many jobs need more than theirs.`,
+in three parts of the world and whose peaks need 2 to 16 workers. The parts are equal: it says how many jobs need more than theirs. It is decided once a minute, whatever autoscale.tick.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd.Flags()); err != nil {
@@ -86,7 +86,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	fl.StringVar(&f.job, "job", "", "`JOB.hcl` whose limits, objective, throughput and policy (with its params) are replayed (default: the reference job)")
 	fl.StringSliceVar(&f.policies, "policies", nil, "`NAMES` to compare, separated by commas (default: all): "+strings.Join(replay.Policies(), ", "))
 	fl.BoolVar(&f.sweep, "sweep", false, "look for each rival's cheapest setting too, and kale's: chosen on the first half of the days; all figures are then those of the second")
-	fl.Float64Var(&f.scale, "scale", 0, "scale the trace so that its peak is what so many `WORKERS` train (default: as it is; without -job 28)")
+	fl.Float64Var(&f.scale, "scale", 0, "scale the trace so that the peak of the days replayed (-days) is what so many `WORKERS` train (default: as it is; without -job 28)")
 	fl.StringVar(&f.rescale, "rescale", "", "\"live\", or how long a rescale stops training, such as 5m..8m (default: live if the job's mode is, else 5m..8m)")
 	fl.IntVar(&f.days, "days", 0, "how many days, the last without gaps (default: 14, or what leaves a past to forecast from; of a fleet 1)")
 	fl.IntVar(&f.seeds, "seeds", f.seeds, "how often each policy is run; outages and joins are drawn anew")
@@ -123,6 +123,12 @@ const mostScale = 1e6
 
 // check refuses numbers that nothing can be replayed with.
 func (f *replayFlags) check(given *pflag.FlagSet) error {
+	if given.Changed("jobs") && (f.jobs < 1 || f.jobs > replay.MostJobs) {
+		return usagef("-jobs %d: want 1 to %s", f.jobs, number(replay.MostJobs))
+	}
+	if given.Changed("policies") && len(f.policies) == 0 {
+		return usagef("-policies names none: leave it out for all, or name some of %s", strings.Join(replay.Policies(), ", "))
+	}
 	if err := f.checkPolicies(); err != nil {
 		return err
 	}
@@ -153,9 +159,6 @@ func (f *replayFlags) check(given *pflag.FlagSet) error {
 	}
 	if given.Changed("scale") && !(f.scale > 0 && f.scale <= mostScale) {
 		return usagef("-scale %v: want a number above 0, up to %s", f.scale, number(mostScale))
-	}
-	if given.Changed("jobs") && f.jobs < 1 {
-		return usagef("-jobs %d: want 1 to %s", f.jobs, number(replay.MostJobs))
 	}
 	if f.job == "" && (len(f.vars) > 0 || len(f.varFiles) > 0) {
 		return usagef("-var and -var-file are of a job file: say with -job which")

@@ -111,7 +111,7 @@ func TestReplayTakesWhatIsGiven(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Policies) != 2 || got.Policies[0].Name != "follow" || got.Policies[0].Cost != got.Policies[0].GPUHours || got.Weights != (replay.Weights{}) {
+		if len(got.Policies) != 2 || got.Policies[0].Name != "follow" || got.Policies[0].Cost != got.Policies[0].GPUHours+got.Policies[0].LeftCost || got.Weights != (replay.Weights{}) {
 			t.Errorf("%d policies, weights %v: %+v", len(got.Policies), got.Weights, got.Policies[0])
 		}
 		if l := got.Limited; l == nil || l.AccumulatedLagMin > 1e-6 || l.DowntimeMin != 0 || len(l.Params) != 2 {
@@ -296,6 +296,9 @@ func TestReplayFleetOfSeveralDays(t *testing.T) {
 		}
 	}
 	a, b := one.Rows[0], two.Rows[0]
+	if one.Tick != 60 {
+		t.Errorf("the reference job's tick is a minute, and the report says %g s", one.Tick)
+	}
 	if one.SpanHours != 24 || two.SpanHours != 48 || a == b || b.GPUHours < a.GPUHours/2 || b.GPUHours > 1.5*a.GPUHours || b.Rescales < a.Rescales/2 || b.Rescales > 1.5*a.Rescales {
 		t.Errorf("a day, of %v h: %+v\na day of two, of %v h: %+v", one.SpanHours, a, two.SpanHours, b)
 	}
@@ -431,7 +434,9 @@ func TestReplayMistakes(t *testing.T) {
 		{[]string{"-synthetic", "week", "-jobs", "-2"}, exitUsage, "-jobs -2: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-policies", "static", "-forecaster", "nosuch"}, exitFailed, "-forecaster: nosuch does not exist: train one with kale forecast train"},
 		{[]string{"-synthetic", "week", "-policies", "static", "-forecaster", "nosuch.onnx"}, exitFailed, "-forecaster: nosuch.onnx does not exist: train one with kale forecast train"},
-		{[]string{"-synthetic", "week", "-jobs", "100000"}, exitFailed, "a fleet of 100,000 jobs: want 1 to 10,000, which take some 4 GB of memory"},
+		{[]string{"-synthetic", "week", "-jobs", "100000"}, exitUsage, "-jobs 100000: want 1 to 10,000"},
+		{[]string{"-trace", "nosuch.csv", "-jobs", "0", "-policies", "nosuch", "-seeds", "0", "-sweep"}, exitUsage, "-jobs 0: want 1 to 10,000"}, // whatever else there is
+		{[]string{"-synthetic", "week", "-policies", ""}, exitUsage, "-policies names none: leave it out for all, or name some of static, madu, "},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-gpus", "7"}, exitFailed, "so that the least is 8 GPUs"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-seeds", "0"}, exitUsage, "-seeds 0: want 1 to 10,000"},
 		{[]string{"-synthetic", "week", "-jobs", "4", "-sweep"}, exitUsage, "-sweep does not go with -jobs: a fleet is replayed with each policy in one setting, the job's or its defaults; name several with -policies. Leave -sweep or -jobs out"},

@@ -79,3 +79,34 @@ func TestNumbersForPeople(t *testing.T) {
 		}
 	}
 }
+
+// "smallest w with F(w) > load" is said of Eq. 10 only where it is so: not where a limit, of the job or of the pool, binds.
+func TestEq10SaysWhatHolds(t *testing.T) {
+	for _, c := range []struct {
+		limits   Limits
+		multiple float64
+		load     float64
+		want     float64
+		says     string
+	}{
+		{Limits{Min: 2, Max: 28}, 1, 100_000, 7, "smallest w with F(w) > load, within 2 to 28"},
+		{Limits{Min: 2, Max: 6}, 1, 100_000, 6, "F(6) is the most within the limits of 2 to 6, and no more than the load"},
+		{Limits{Min: 2, Max: 6, Why: "the pool leaves no more"}, 1, 100_000, 6, "F(6) is the most within the limits of 2 to 6 (the pool leaves no more), and no more than the load"},
+		{Limits{Min: 9, Max: 28}, 1, 100_000, 9, "the least allowed, and F(8) > load already, within 9 to 28"},
+		{Limits{Min: 2, Max: 28}, 2, 100_000, 8, "smallest multiple of 2 with F(w) > load, within 2 to 28"},
+		{Limits{Min: 2, Max: 7}, 2, 100_000, 7, "the most allowed; the smallest multiple of 2 with F(w) > load is more, within 2 to 7"},
+	} {
+		o := reference()
+		o.Limits = c.limits
+		o.setForecast(flat(c.load, 60))
+		p, err := New("kale", Params{"multiple": c.multiple})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, term := range p.Decide(o).Terms {
+			if term.Name == "Eq. 10" && (float64(term.Value) != c.want || term.Expr != "most within the lead, "+c.says) {
+				t.Errorf("limits %v, multiples of %g: %g, %q; want %g, %q", c.limits, c.multiple, term.Value, term.Expr, c.want, c.says)
+			}
+		}
+	}
+}

@@ -104,11 +104,11 @@ func (k kale) planned(s *sheet, mean []float64, start time.Time) (p proposal, ex
 	ahead, cut := s.foreseenFor(lead, start, step, len(plan))
 	s.noteForecast(mean, soon, later, cut)
 	need := slices.Max(raw[:soon])
-	smallest := "smallest w"
-	if k.multiple > 1 {
-		smallest = fmt.Sprintf("smallest multiple of %d", k.multiple)
+	expr := "most within the lead, " + s.holds(need, s.withHeadroom(expect), "load", k.multiple)
+	if s.capacity(need) > s.withHeadroom(expect) {
+		expr += ", within " + o.Limits.String()
 	}
-	s.note("Eq. 10", float64(need), "workers", fmt.Sprintf("most within the lead, %s with F(w) > load, within %d to %d", smallest, o.Limits.Min, o.Limits.Max))
+	s.note("Eq. 10", float64(need), "workers", expr)
 	s.note("Algorithm 1", float64(out), "workers", fmt.Sprintf("most within the lead, ρ = %d, τ = %s", max(o.Rho, 1), formatDuration(tau)))
 	s.note("until τ", float64(keep), "workers", "most within "+formatDuration(max(lead, tau))+": a scale-in goes no lower")
 	if roomy > keep {

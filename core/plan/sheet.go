@@ -72,14 +72,23 @@ func (s *sheet) needs(w int, load float64) string {
 
 // noteNeeded puts down how many workers carry a load, of which load is the name.
 func (s *sheet) noteNeeded(term string, w int, load float64, name string) {
-	expr := "smallest w with F(w) > " + name
+	s.note(term, float64(w), "workers", s.holds(w, load, name, 1))
+}
+
+// holds is what holds of w, the multiple of so many workers that carries a load, of which load is the name: where a limit binds it is not the smallest that does.
+func (s *sheet) holds(w int, load float64, name string, multiple int) string {
+	lim := s.o.Limits
 	switch {
 	case s.capacity(w) <= load:
-		expr = fmt.Sprintf("F(w) is no more than the %s for any of %d to %d: the one that trains most", name, s.o.Limits.Min, s.o.Limits.Max)
+		return fmt.Sprintf("F(%d) is the most within the limits of %s, and no more than the %s", w, lim, name)
 	case s.fewerDo(w, load):
-		expr = fmt.Sprintf("the least allowed, and F(%d) > %s already", w-1, name)
+		return fmt.Sprintf("the least allowed, and F(%d) > %s already", w-1, name)
+	case multiple <= 1:
+		return "smallest w with F(w) > " + name
+	case w%multiple != 0:
+		return fmt.Sprintf("the most allowed; the smallest multiple of %d with F(w) > %s is more", multiple, name)
 	}
-	s.note(term, float64(w), "workers", expr)
+	return fmt.Sprintf("smallest multiple of %d with F(w) > %s", multiple, name)
 }
 
 // errorAt is the relative error of F at the number of workers that a load needs, 0 to

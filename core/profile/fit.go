@@ -109,6 +109,8 @@ type Row struct {
 	// Extrapolated says that fewer, or more, workers than this were measured nowhere.
 	Extrapolated bool   `json:"extrapolated,omitempty"`
 	Why          string `json:"why,omitempty"` // it was given up
+	Fewer        string `json:"fewer_intervals,omitempty"`
+	Intervals    int    `json:"intervals,omitempty"` // that counted
 }
 
 // Rows are the points, and for each number of servers what the model says of every other number of workers up to most.
@@ -130,6 +132,7 @@ func (p *Profile) Rows(most int) []Row {
 			if r.Why = pt.Why; r.Why == "" {
 				r.Measured, r.Spread = pt.Mean(), round(pt.Spread(), 4)
 				r.Ratio = round(r.Fitted/r.Measured, 4)
+				r.Fewer, r.Intervals = pt.Fewer, len(pt.Rates)
 			}
 			at[pt.Workers] = r
 			ws = append(ws, pt.Workers)

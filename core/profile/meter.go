@@ -60,8 +60,13 @@ type meter struct {
 	rates  []float64
 	hungry int
 	busy   bool // there was an interval, that counted or did not, in which all were
-	phase  Phase
-	joined int
+	// Of the looks at which all had joined and could be compared with the one before: how many there were, at how many all had been busy since then, and at how
+	// many of the others no records were waiting. Cut counts intervals whose batches were not full, and short those that had too few steps yet when they were long
+	// enough.
+	looks, fed, dry, cut int
+	short                bool
+	phase                Phase
+	joined               int
 }
 
 // observe takes in a look, and gives the phase.
@@ -80,12 +85,26 @@ func (m *meter) observe(l Look) Phase {
 	case m.begin == nil || !m.follows(ready):
 		m.restart(l.At, ready)
 	case !fed:
-		m.hungry++
+		m.looks++
+		if m.hungry++; m.usedUp(l) {
+			m.dry++
+		}
 		m.restart(l.At, ready)
-	case l.At.Sub(m.since) >= m.interval && m.whole(ready):
-		m.close(l.At, ready)
+	default:
+		m.looks, m.fed = m.looks+1, m.fed+1
+		if l.At.Sub(m.since) < m.interval {
+			break
+		}
+		if m.short = !m.whole(ready); !m.short {
+			m.close(l.At, ready)
+		}
 	}
 	return m.phase
+}
+
+// usedUp says that no more records wait than what lies in the workers' queues.
+func (m *meter) usedUp(l Look) bool {
+	return l.Backlog >= 0 && l.Backlog < int64(2*m.workers*m.batch)
 }
 
 // restart begins an interval that only sees whether everybody is busy.
@@ -104,7 +123,7 @@ func (m *meter) close(at time.Time, now map[string]Member) {
 	}
 	switch full := records >= fullShare*steps*float64(m.batch); {
 	case !full || !(rate > 0) || math.IsInf(rate, 0):
-		m.hungry++
+		m.hungry, m.cut = m.hungry+1, m.cut+1
 		m.restart(at, now)
 		return
 	case m.warm:

@@ -47,6 +47,9 @@ type Options struct {
 func (o Options) measures() time.Duration { return time.Duration(o.Intervals+1) * o.Interval }
 func (o Options) each() time.Duration     { return o.Join + o.measures() }
 
+// leastIntervals is how many a point must be expected to give to be tried. [ours]
+const leastIntervals = 2
+
 // starved is how long may pass without any interval that counts once all have joined.
 func (o Options) starved() time.Duration { return time.Minute + 10*o.Interval }
 
@@ -79,7 +82,9 @@ type Point struct {
 	Joined float64 `json:"join_s"`
 	// Why says why it was given up; "" where it was measured.
 	Why string `json:"why,omitempty"`
-	// Few says that it was since the topic has too few records; Unfed that it was since not all workers were ever busy at once, though there were records.
+	// Fewer says why it was measured in fewer intervals than were asked for: those that there are count, whatever came after them.
+	Fewer string `json:"fewer_intervals,omitempty"`
+	// Few says that either was since the topic has too few records; Unfed that it was since not all workers were ever busy at once, though there were records.
 	Few   bool `json:"too_few_records,omitempty"`
 	Unfed bool `json:"never_all_busy,omitempty"`
 }
@@ -87,6 +92,7 @@ type Point struct {
 // Progress is how far a run has come.
 type Progress struct {
 	Done, Points     int // points measured or given up, and how many there are
+	Extra            int // how many more may be measured, where they tell most
 	Workers, Servers int // of the one under way
 	Phase            Phase
 	Joined           int     // workers of it
@@ -102,7 +108,7 @@ func Run(ctx context.Context, b Bench, o Options, tell func(Progress)) ([]Point,
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	r := &run{b: b, o: o, tell: tell, began: time.Now(), total: len(o.Servers) * (len(o.Workers) + o.Extra)}
+	r := &run{b: b, o: o, tell: tell, began: time.Now(), total: len(o.Servers) * len(o.Workers), extra: len(o.Servers) * o.Extra}
 	for _, p := range o.Servers {
 		if err := r.servers(ctx, p); err != nil {
 			return r.points, err
@@ -116,7 +122,8 @@ type run struct {
 	o       Options
 	tell    func(Progress)
 	points  []Point
-	total   int
+	total   int // points that are measured
+	extra   int // how many more may be: which, and whether any, is known when those before are
 	began   time.Time
 	due     time.Duration // after began: when the point under way was announced to be over
 	workers int           // of the bench; 0: it does not run
@@ -134,10 +141,10 @@ func (r *run) servers(ctx context.Context, p int) (err error) {
 	}
 	for range r.o.Extra {
 		w := next(r.samples(), r.o.Global, r.o.Most, p, r.o.Intervals)
-		if w == 0 || len(r.measured()) == 0 {
-			r.total--
+		if r.extra--; w == 0 || len(r.measured()) == 0 {
 			continue
 		}
+		r.total++
 		if err := r.measure(ctx, p, w); err != nil {
 			return err
 		}
@@ -165,7 +172,7 @@ func (r *run) end(ctx context.Context, p int) error {
 
 // show adds what is known of the run.
 func (r *run) show(p Progress) {
-	if p.Done, p.Points, p.Of = len(r.points), r.total, r.o.Intervals; r.tell != nil {
+	if p.Done, p.Points, p.Extra, p.Of = len(r.points), r.total, r.extra, r.o.Intervals; r.tell != nil {
 		r.tell(p)
 	}
 }
@@ -179,14 +186,17 @@ func (r *run) measure(ctx context.Context, p, w int) error {
 	} else {
 		again, err := r.attempt(ctx, &pt)
 		if err == nil && again {
-			// What was there to read is used up: from its beginning once more, with nothing trained by fewer workers before.
+			// What was there to read is used up: from its beginning once more, with nothing trained by fewer workers before, for the intervals that are lacking.
 			if err = r.end(ctx, p); err == nil {
-				pt = Point{Workers: w, Servers: p}
+				pt = Point{Workers: w, Servers: p, Rates: pt.Rates, Hungry: pt.Hungry}
 				_, err = r.attempt(ctx, &pt)
 			}
 		}
 		if err != nil {
 			return err
+		}
+		if len(pt.Rates) > 0 {
+			pt.Fewer, pt.Why = pt.Why, ""
 		}
 	}
 	r.points = append(r.points, pt)
@@ -205,17 +215,18 @@ func (r *run) hopeless(w int) string {
 	}
 	last := known[len(known)-1]
 	rate := mean(last.Rates) * float64(w) / float64(last.Workers)
-	need := rate * r.o.measures().Seconds()
-	if need <= float64(r.o.Records) {
+	// Fewer intervals than were asked for tell something too, and how many there will be is not certain.
+	if rate*((1+leastIntervals)*r.o.Interval).Seconds() <= float64(r.o.Records) {
 		return ""
 	}
-	return fmt.Sprintf("the topic has too few records: %d, and %d workers train about %.0f in the %v of a measurement", r.o.Records, w, need, r.o.measures())
+	return fmt.Sprintf("the topic has too few records: %d, and %d workers train about %.0f in the %v of a measurement", r.o.Records, w, rate*r.o.measures().Seconds(), r.o.measures())
 }
 
-// attempt measures a point; again says that the records were used up before it was measured, and that there may be enough for it alone.
+// attempt measures a point, or those intervals of it that are lacking yet; again says that the records were used up before it was measured, and that there may be
+// enough for it alone. What was measured before it was given up is in the point too.
 func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 	fresh := r.workers == 0
-	r.show(Progress{Servers: pt.Servers, Workers: pt.Workers, Phase: Starting})
+	r.show(Progress{Servers: pt.Servers, Workers: pt.Workers, Phase: Starting, Intervals: len(pt.Rates)})
 	if fresh {
 		r.workers = pt.Workers // End is due, also where it fails
 		err = r.b.Start(ctx, pt.Servers, pt.Workers)
@@ -226,9 +237,8 @@ func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	m := &meter{workers: pt.Workers, batch: r.o.Batch, interval: r.o.Interval, phase: Starting}
-	began := time.Now()
-	joined, gained := began, began // when all had; when that was, or an interval counted last
+	m := &meter{workers: pt.Workers, batch: r.o.Batch, interval: r.o.Interval, phase: Starting, rates: pt.Rates, hungry: pt.Hungry}
+	at := attempt{fresh: fresh, began: time.Now(), gained: time.Now()}
 	t := time.NewTicker(r.o.Every)
 	defer t.Stop()
 	for {
@@ -242,38 +252,59 @@ func (r *run) attempt(ctx context.Context, pt *Point) (again bool, err error) {
 			return false, err
 		}
 		before, phase := len(m.rates), m.observe(l)
-		if phase != Joining && phase != Starting && pt.Joined == 0 {
-			pt.Joined = time.Since(began).Seconds()
-			joined, gained = time.Now(), time.Now()
+		if phase != Joining && phase != Starting && at.joined.IsZero() {
+			at.joined, at.gained = time.Now(), time.Now()
+			pt.Joined = at.joined.Sub(at.began).Seconds()
 		}
 		if len(m.rates) > before {
-			gained = time.Now()
+			at.gained = time.Now()
 		}
 		pt.Rates, pt.Hungry = m.rates, m.hungry
 		r.show(Progress{Servers: pt.Servers, Workers: pt.Workers, Phase: phase, Joined: m.joined, Intervals: len(m.rates), Rate: mean(m.rates), Problems: l.Problems})
-		switch {
-		case len(m.rates) >= r.o.Intervals:
-			return false, nil
-		case phase == Filling && r.unfed(m, l, joined):
-			pt.Unfed, pt.Why = true, r.because(r.starving(m), l)
-			return false, nil
-		case phase == Filling && r.usedUp(l, pt.Workers):
-			pt.Few, pt.Why = true, fmt.Sprintf("the topic has too few records: all %d were trained before %d intervals were measured", r.o.Records, r.o.Intervals)
-			if fresh {
-				r.short = pt.Workers
-				trained := max(time.Since(began).Seconds()-pt.Joined, r.o.Every.Seconds())
-				takes := float64(r.o.Records) / trained * r.o.measures().Seconds()
-				pt.Why += fmt.Sprintf("; it takes about %.0f or more", max(takes, 2*float64(r.o.Records))) // of what was trained before all had joined nothing is known
-			}
-			return !fresh, nil
-		case pt.Joined == 0 && time.Since(began) > r.o.Patience:
-			pt.Why = r.because(fmt.Sprintf("%d of %d workers had joined after %v", m.joined, pt.Workers, r.o.Patience), l)
-			return false, nil
-		case pt.Joined > 0 && time.Since(gained) > r.o.starved()+r.patienceLeft(phase):
-			pt.Why = r.because(fmt.Sprintf("workers waited for records in %d intervals, and in %d all were busy", m.hungry, len(m.rates)), l)
+		if len(m.rates) >= r.o.Intervals {
 			return false, nil
 		}
+		if r.giveUp(pt, m, l, at); pt.Why != "" {
+			return pt.Few && !fresh, nil
+		}
 	}
+}
+
+// attempt is when one began, when all had joined, and when that was or an interval counted last; and whether it began with all records.
+type attempt struct {
+	fresh                 bool
+	began, joined, gained time.Time
+}
+
+// giveUp says in the point why it is given up, if it is.
+func (r *run) giveUp(pt *Point, m *meter, l Look, at attempt) {
+	switch {
+	case m.phase == Filling && r.unfed(m, l, at.joined):
+		pt.Unfed, pt.Why = true, r.because(m.lacks(), l)
+	case m.phase == Filling && m.usedUp(l):
+		pt.Few, pt.Why = true, r.tooFew(pt, at)
+	case at.joined.IsZero() && time.Since(at.began) > r.o.Patience:
+		pt.Why = r.because(fmt.Sprintf("%d of %d workers had joined after %v", m.joined, pt.Workers, r.o.Patience), l)
+	case !at.joined.IsZero() && time.Since(at.gained) > r.o.starved()+r.patienceLeft(m.phase):
+		pt.Why = r.because(m.lacks(), l)
+	}
+}
+
+// tooFew says that the records were used up, and how many a measurement takes where that can be told.
+func (r *run) tooFew(pt *Point, at attempt) string {
+	if !at.fresh {
+		return fmt.Sprintf("the topic has too few records: what was left of %d was trained after %d of %d intervals", r.o.Records, len(pt.Rates), r.o.Intervals)
+	}
+	why := fmt.Sprintf("the topic has too few records: all %d were trained before %d intervals were measured", r.o.Records, r.o.Intervals)
+	if len(pt.Rates) == 0 {
+		r.short = pt.Workers
+	}
+	trained := max(time.Since(at.began).Seconds()-pt.Joined, r.o.Every.Seconds())
+	takes := float64(r.o.Records) / trained * r.o.measures().Seconds()
+	if len(pt.Rates) == 0 { // of what was trained before all had joined nothing is known
+		takes = max(takes, 2*float64(r.o.Records))
+	}
+	return why + fmt.Sprintf("; it takes about %.0f or more", takes)
 }
 
 // unfed says whether workers, who had all joined at that time, were never all busy for an interval though they had what a measurement takes: all records, or the
@@ -282,20 +313,10 @@ func (r *run) unfed(m *meter, l Look, joined time.Time) bool {
 	switch {
 	case m.busy || m.hungry <= r.o.Intervals || l.At.Sub(m.since) >= r.o.Interval: // all have been busy for an interval, though their steps are so long that it is not closed yet
 		return false
-	case r.usedUp(l, m.workers):
+	case m.usedUp(l):
 		return time.Since(joined) > r.o.measures()
 	}
 	return time.Since(joined) > r.o.each() && time.Since(r.began) > r.due
-}
-
-// starving says that not all workers were ever busy.
-func (r *run) starving(m *meter) string {
-	who, feeds := fmt.Sprintf("not all of %d workers were ever busy at once", m.workers), "them"
-	if m.workers == 1 {
-		who, feeds = "the worker was never busy", "it"
-	}
-	return fmt.Sprintf("%s for an interval of %v (in %d looks somebody waited for records): the brokers or this machine's cores cannot feed %s; more records do not help",
-		who, r.o.Interval, m.hungry, feeds)
 }
 
 // patienceLeft is for a worker that was lost and has to join again.
@@ -304,11 +325,6 @@ func (r *run) patienceLeft(phase Phase) time.Duration {
 		return r.o.Patience
 	}
 	return 0
-}
-
-// usedUp says that no more is left than what lies in the workers' queues.
-func (r *run) usedUp(l Look, workers int) bool {
-	return l.Backlog >= 0 && l.Backlog < int64(2*workers*r.o.Batch)
 }
 
 // because adds the problems that are known.

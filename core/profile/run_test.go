@@ -77,8 +77,10 @@ func TestWorkersThatAreNeverBusyAreGivenUp(t *testing.T) {
 		o.Workers = []int{1}
 		began := time.Now()
 		points, err := Run(t.Context(), b, o, nil)
-		if err != nil || len(points) != 1 || !points[0].Unfed || !strings.HasPrefix(points[0].Why, "the worker was never busy for an interval of 5s (in ") ||
-			!strings.HasSuffix(points[0].Why, " looks somebody waited for records): the brokers or this machine's cores cannot feed it; more records do not help") {
+		if err != nil || len(points) != 1 || !points[0].Unfed ||
+			!strings.HasPrefix(points[0].Why, "the worker was busy only 0 % of the time, and never for a whole interval of 5s, though records were waiting: the brokers or the machine's cores, "+
+				"busy with other work or too few, cannot feed it (at ") ||
+			!strings.HasSuffix(points[0].Why, " looks somebody waited); measure when they are idle, or in shorter intervals (-interval 1s); more records do not help") {
 			t.Errorf("%+v, %v", points, err)
 		}
 		if took := time.Since(began); took > o.Estimate()+time.Second {
@@ -123,8 +125,8 @@ func TestWorkersThatCannotBeFedAreNotTakenForTooFewRecords(t *testing.T) {
 				if err != nil || len(points) != 2 || points[0].Why != "" {
 					t.Fatalf("%+v, %v", points, err)
 				}
-				if p := points[1]; p.Few || !p.Unfed || p.Hungry < 5 || !strings.HasPrefix(p.Why, "not all of 3 workers were ever busy at once for an interval of 5s (") ||
-					!strings.HasSuffix(p.Why, "cannot feed them; more records do not help") {
+				if p := points[1]; p.Few || !p.Unfed || p.Hungry < 5 || !strings.HasPrefix(p.Why, "all 3 workers were busy only 83 % of the time, and never for a whole interval of 5s, though") ||
+					!strings.HasSuffix(p.Why, "fewer workers (-workers), or in shorter intervals (-interval 1s); more records do not help") {
 					t.Errorf("%+v", p)
 				}
 				if n := strings.Count(strings.Join(b.calls, ","), "start"); n != 1 {
@@ -159,7 +161,7 @@ func TestRecordsThatAreUsedUpAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &fakeBench{rate: contended, records: 110_000, batch: 10, joinTime: time.Second}
 		o := fakeOptions()
-		o.Workers, o.Records = []int{1, 2, 4, 8}, 110_000
+		o.Workers, o.Records = []int{1, 2, 4, 8, 16}, 110_000
 		points, err := Run(t.Context(), b, o, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -168,11 +170,86 @@ func TestRecordsThatAreUsedUpAreReadAgain(t *testing.T) {
 		for i, p := range points {
 			why[i] = p.Why
 		}
-		if why[0] != "" || why[1] != "" || why[2] != "" || !strings.Contains(why[3], "the topic has too few records: 110000, and 8 workers train about") {
+		if why[0] != "" || why[1] != "" || why[2] != "" || why[3] != "" || !strings.Contains(why[4], "the topic has too few records: 110000, and 16 workers train about") {
 			t.Errorf("%q", why)
+		}
+		if p := points[3]; len(p.Rates) != 2 || !strings.Contains(p.Fewer, "all 110000 were trained before 4 intervals were measured") {
+			t.Errorf("8 workers: %+v", p)
 		}
 		if !slices.Contains(b.calls, "start 4 workers, 2 servers") {
 			t.Errorf("calls %q", b.calls)
+		}
+	})
+}
+
+// An interval in which all were busy is good, whatever comes later: those that were measured before the records were used up count, and only what is lacking is
+// measured from their beginning.
+func TestIntervalsBeforeTheRecordsWereUsedUpCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: contended, records: 60_000, batch: 10, joinTime: time.Second}
+		o := fakeOptions()
+		o.Workers, o.Records, o.Intervals = []int{2}, 60_000, 8
+		points, err := Run(t.Context(), b, o, nil)
+		if err != nil || len(points) != 1 {
+			t.Fatalf("%+v, %v", points, err)
+		}
+		if p := points[0]; p.Why != "" || !p.Few || len(p.Rates) != 5 || !strings.Contains(p.Fewer, "all 60000 were trained before 8 intervals were measured; it takes about 8") {
+			t.Errorf("%+v", p)
+		}
+		if want := contended(2, 2); math.Abs(points[0].Mean()/want-1) > 0.005 {
+			t.Errorf("measured %.1f, they train %.1f", points[0].Mean(), want)
+		}
+
+		b = &fakeBench{rate: contended, records: 60_000, batch: 10, joinTime: time.Second}
+		o.Workers, o.Intervals = []int{1, 2}, 4
+		if points, err = Run(t.Context(), b, o, nil); err != nil || len(points) != 2 {
+			t.Fatalf("%+v, %v", points, err)
+		}
+		if p := points[1]; p.Why != "" || p.Fewer != "" || len(p.Rates) != 4 {
+			t.Errorf("%+v", p)
+		}
+		if p, ok := b.left, b.calls[len(b.calls)-2] == "start 2 workers, 2 servers"; !ok || p < 60_000-contended(2, 2)*20 {
+			t.Errorf("calls %q, and %.0f of the records are left: more was measured again than was lacking", b.calls, p)
+		}
+	})
+}
+
+// What is said of a measurement that failed is which condition was not met.
+func TestWhichConditionFailedIsSaid(t *testing.T) {
+	for _, c := range []struct {
+		m    meter
+		want string
+	}{
+		{meter{workers: 2, interval: 5 * time.Second, looks: 100, fed: 61, dry: 30}, "all 2 workers were busy only 61 % of the time, and never for a whole interval of 5s: at 30 of 100 looks no records were " +
+			"waiting in the topic; wait until it holds more"},
+		{meter{workers: 2, interval: 5 * time.Second, looks: 100, fed: 61}, "all 2 workers were busy only 61 % of the time, and never for a whole interval of 5s, though records were waiting: the brokers or " +
+			"the machine's cores, busy with other work or too few"},
+		{meter{workers: 1, interval: 5 * time.Second, looks: 100, fed: 61, rates: []float64{1}}, "the worker was busy only 61 % of the time, and not often enough (1 counted) for a whole"},
+		{meter{workers: 1, batch: 64, looks: 100, fed: 97, cut: 4}, "batches were not full in 4 of 4 intervals: records come in pieces that are smaller than model.batch (64)"},
+		{meter{workers: 1, interval: time.Second, looks: 100, fed: 97, short: true}, "steps are long: in an interval each worker must make 10, and has made fewer in more than 1s"},
+		{meter{workers: 1}, "no two looks in a row found all workers joined"},
+	} {
+		if got := c.m.lacks(); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%q; want %q", got, c.want)
+		}
+	}
+}
+
+// How many points there are is how many will be measured; those that may be added are told apart until they are.
+func TestPointsAreCountedAsTheyAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fakeBench{rate: func(w, _ int) float64 { return 1000 * float64(w) }, records: 1e9, batch: 10}
+		o := fakeOptions()
+		o.Workers, o.Extra, o.Most = []int{1, 2, 4, 8}, 2, 8
+		var last Progress
+		points, err := Run(t.Context(), b, o, func(p Progress) {
+			if p.Phase == Measuring && p.Done < 4 && (p.Points != 4 || p.Extra != 2) {
+				t.Errorf("%+v", p)
+			}
+			last = p
+		})
+		if err != nil || last.Points != len(points) || last.Extra != 0 {
+			t.Errorf("%d points, %+v, %v", len(points), last, err)
 		}
 	})
 }

@@ -47,4 +47,10 @@
 // The metrics are those of Kale §4.1 (SoCC 2024): lag is the age of the oldest untrained record at the end of each minute, accumulated lag its sum,
 // violation the share of minutes with a lag over the objective, GPU-hours count every GPU from the moment it is asked for until it is released.
 // Quantiles of lag and the AUC weigh every record alike; what still waits at the end counts at the age that it has reached by then.
+//
+// The cost has besides what is left waiting at the end of what is replayed, and of each stretch of it between gaps ([Metrics.LeftCost]): the GPU-hours, the accumulated
+// lag and the minutes over the objective until it would have been trained, if nothing more arrived and the workers that train most were there at once. Policies and
+// the oracle are charged for it alike, so that on short traces too none is cheaper than the oracle for having left records. On the synthetic week's 14 days (one seed)
+// it changes the cost of no row that keeps its lag in bounds by more than 0.1 %; of the two that are behind nearly all the time it is 5 and 12 %.
+// A fleet, which has no oracle, is not charged for it.
 package replay

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 )
@@ -302,6 +303,26 @@ func TestFleetTellsTheForecastsError(t *testing.T) {
 		r := FleetReport{Jobs: 2, GPUs: 16, ForecastNoise: noise, SpanHours: 24}
 		if got := r.facts()[0]; !strings.HasPrefix(got, want) {
 			t.Errorf("with %v it says %q, want %q", noise, got, want)
+		}
+	}
+}
+
+// A fleet goes by minutes: a job that decides more often, or more rarely, is told that it does not here.
+func TestFleetSaysThatItGoesByMinutes(t *testing.T) {
+	t.Parallel()
+	j := reference(t)
+	for _, tt := range []struct {
+		tick time.Duration
+		says string
+	}{{time.Minute, ""}, {time.Second, "A tick of 1s (autoscale.tick) is not followed: a fleet is decided once a minute."}, {5 * time.Minute, "A tick of 5m (autoscale.tick) is not followed"}} {
+		j.Autoscale.Tick = tt.tick
+		r, err := CompareFleets(t.Context(), j, minutely(flat(16_000, 60)...), FleetOptions{Jobs: 2, GPUs: 16}, []string{"static"}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := r.WriteText(&b); err != nil || !strings.Contains(b.String(), tt.says) || tt.says == "" && strings.Contains(b.String(), "autoscale.tick") {
+			t.Errorf("a tick of %v: %v\n%s", tt.tick, err, b.String())
 		}
 	}
 }

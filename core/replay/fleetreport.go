@@ -26,6 +26,8 @@ type FleetReport struct {
 	Weights       Weights `json:"weights"`
 	// ThroughputFrom is Report.ThroughputFrom, of all jobs.
 	ThroughputFrom string `json:"throughput_from,omitempty"`
+	// Tick is the job's autoscale.tick in seconds, which is not followed: see fleetTick.
+	Tick float64 `json:"job_tick_s"`
 	// SpanHours is how much was replayed of the trace; figures are per day all the same.
 	SpanHours float64 `json:"span_hours"`
 	// WorkerGPUs are those of a worker, Max is workers.max; Cramped is how many jobs need more at their peaks than an equal part, Capped how many need more than
@@ -77,7 +79,7 @@ func CompareFleets(ctx context.Context, base *job.Job, tr Trace, o FleetOptions,
 	if err != nil {
 		return nil, err
 	}
-	r.SpanHours, r.WorkerGPUs, r.Max = span.Hours(), base.PoolGPUs(), base.Workers.Max
+	r.SpanHours, r.WorkerGPUs, r.Max, r.Tick = span.Hours(), base.PoolGPUs(), base.Workers.Max, base.Autoscale.Tick.Seconds()
 	for i := range seeds {
 		own := o
 		own.Seed += uint64(i)
@@ -187,6 +189,9 @@ func (r *FleetReport) facts() []string {
 		facts = append(facts, "Acc. lag, GPU-h, cost, rescales and preempted are of a day.")
 	case r.SpanHours < 24:
 		facts = append(facts, "The trace is shorter than a day: acc. lag, GPU-h and cost are scaled up to one.")
+	}
+	if r.Tick > 0 && r.Tick != fleetTick {
+		facts = append(facts, fmt.Sprintf("A tick of %s (autoscale.tick) is not followed: a fleet is decided once a minute.", job.FormatDuration(time.Duration(r.Tick*float64(time.Second)))))
 	}
 	if r.ThroughputFrom != "" {
 		facts = append(facts, fmt.Sprintf(trainedBy, r.ThroughputFrom))

@@ -17,6 +17,7 @@ type tally struct {
 	lost     int
 	lags     histogram
 	maxLag   float64 // s, at the ends of minutes
+	left     left    // of the end of each part
 }
 
 // minute notes the lag at the end of a minute, or of a share of one.
@@ -29,7 +30,8 @@ func (t *tally) minute(lag, share, maxLag float64) {
 	t.maxLag = max(t.maxLag, lag)
 }
 
-// Weights make one cost of a day: GPU-hours + Lag · accumulated lag in minutes + Violation · minutes in violation.
+// Weights make one cost of a day: GPU-hours + Lag · accumulated lag in minutes + Violation · minutes in violation. What is left waiting at the end costs the same until
+// it would have been trained: see [Metrics.LeftCost].
 type Weights struct {
 	Lag       float64 `json:"lag"`
 	Violation float64 `json:"violation"`
@@ -49,10 +51,13 @@ type Metrics struct {
 	RefusedRescales float64 `json:"refused_rescales,omitempty"`
 	// LagP50 to LagMax and AUCPct are of the records' lags; a record that still waits at the end, of what is replayed or of a stretch of it, has the age that it
 	// has reached by then.
-	LagP50          float64 `json:"lag_p50_s"`
-	LagP99          float64 `json:"lag_p99_s"`
-	LagMax          float64 `json:"lag_max_s"`
-	Cost            float64 `json:"cost"`
+	LagP50 float64 `json:"lag_p50_s"`
+	LagP99 float64 `json:"lag_p99_s"`
+	LagMax float64 `json:"lag_max_s"`
+	Cost   float64 `json:"cost"`
+	// LeftCost is what of Cost is for the records that are left waiting at the end, of what is replayed or of a stretch of it: the GPU-hours, the lag and the minutes over
+	// the objective until the workers that train most would have trained them, if no more arrived. No other figure has any of these.
+	LeftCost        float64 `json:"left_cost,omitempty"`
 	CostRatioOracle float64 `json:"cost_ratio_oracle"`
 	// CostAboveFloor is the cost without the GPU-hours of workers.min, which nobody can save.
 	CostAboveFloor            float64 `json:"cost_above_floor"`
@@ -78,7 +83,8 @@ func (t *tally) metrics(o *figuring) Metrics {
 		m.GPUBusyPct = 100 * t.busy / t.held
 	}
 	m.GPUAllocatedPct = 100 * t.held / (float64(o.max) * t.seconds)
-	m.Cost = m.GPUHours + o.weights.Lag*m.AccumulatedLagMin + o.weights.Violation*t.over/days
+	m.LeftCost = t.left.cost(o.weights, o.gpus) / days
+	m.Cost = m.GPUHours + o.weights.Lag*m.AccumulatedLagMin + o.weights.Violation*t.over/days + m.LeftCost
 	m.CostAboveFloor = m.Cost - float64(o.min)*o.gpus*24
 	m.Money = o.price * m.GPUHours
 	return m
@@ -114,7 +120,7 @@ func aucAt(lag float64) float64 {
 func (m *Metrics) fields() []*float64 {
 	return []*float64{
 		&m.ViolationPct, &m.AccumulatedLagMin, &m.DowntimeMin, &m.GPUHours, &m.Rescales, &m.RefusedRescales, &m.LagP50, &m.LagP99, &m.LagMax, &m.Cost,
-		&m.CostAboveFloor, &m.AUCPct, &m.GPUBusyPct, &m.GPUAllocatedPct, &m.ShareAtMin, &m.Money, &m.CostRatioOracle, &m.CostAboveFloorRatioOracle,
+		&m.CostAboveFloor, &m.AUCPct, &m.GPUBusyPct, &m.GPUAllocatedPct, &m.ShareAtMin, &m.Money, &m.CostRatioOracle, &m.CostAboveFloorRatioOracle, &m.LeftCost,
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 type oracle struct {
 	c       *Comparison
 	part    *Part
+	a       *arrivals
 	s       *ages
+	end     []float64 // what each state costs at the end of the part; nil: not reckoned yet
 	lo, hi  int
 	outage  []float64 // s, by the minute of the decision
 	ring    [][]float64
@@ -77,17 +79,19 @@ func (o *oracle) span(outage float64) int { return max(1, int(math.Ceil(outage/6
 // value is V(t, ·, ·).
 func (o *oracle) value(t int) []float64 { return o.ring[t%len(o.ring)] }
 
-// last is what a backlog costs at the end of the part: the GPU time that it would take, and nothing for its lag.
+// last is what a backlog costs at the end of the part: what every policy is charged for it, whatever workers there are.
 func (o *oracle) last() {
-	s := o.s
-	all := s.arrived[len(s.arrived)-1]
-	for w := o.lo; w <= o.hi; w++ {
-		per := float64(w) * o.c.fig.gpus / 3600 / max(o.c.capacity[w], 1e-9)
-		row := o.row(s.minutes, w)
-		nodes := s.at[s.minutes]
+	if o.end == nil {
+		nodes := o.s.at[o.s.minutes]
+		most := trainsMost(o.c.capacity, max(o.c.j.Workers.Min, 1), o.c.j.Workers.Max)
+		o.end = make([]float64, len(nodes))
 		for k, n := range nodes {
-			row[len(nodes)-1-k] = (all - n.arrived) * per
+			l := leftAt(o.a, n.arrived, float64(o.s.minutes)*60, most, o.c.capacity[most], o.c.j.SLO.MaxLag.Seconds())
+			o.end[len(nodes)-1-k] = l.cost(o.price.Weights, o.c.fig.gpus)
 		}
+	}
+	for w := o.lo; w <= o.hi; w++ {
+		copy(o.row(o.s.minutes, w), o.end)
 	}
 }
 
@@ -126,11 +130,12 @@ func (o *oracle) jumps(ctx context.Context, t int, jump []float64) {
 	s := o.s
 	out := o.outage[t]
 	n := o.span(out)
+	if t+n > s.minutes { // nothing is trained any more before the end
+		n = s.minutes - t
+		out = 60 * float64(n)
+	}
 	for i := range jump {
 		jump[i] = unreachable
-	}
-	if t+n > s.minutes {
-		return
 	}
 	price := o.lagPrice()
 	from, nodes, now := s.at[t], s.at[t+n], float64((t+n)*s.m)
@@ -222,7 +227,7 @@ func (c *Comparison) newOracle(k int, seed uint64, g Grid, price prices) *oracle
 	p := &c.course.Parts[k]
 	whole := int(p.Duration().Minutes())
 	o := &oracle{
-		c: c, part: p, s: newAges(c.arrived[k], whole, g, c.fastest()), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max, outage: make([]float64, whole), price: price,
+		c: c, part: p, a: c.arrived[k], s: newAges(c.arrived[k], whole, g, c.fastest()), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max, outage: make([]float64, whole), price: price,
 	}
 	for t := range o.outage {
 		o.outage[t] = c.o.World.Outage.draw(chance{seed: seed}, drawOutage, p.Start.Unix()/60+int64(t))

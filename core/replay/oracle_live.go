@@ -142,7 +142,7 @@ func (o *liveOracle) choose(t, w int) {
 		case to > w:
 			n, lead, extra = o.span(o.lead[t]), o.lead[t], o.toll
 		case to < w:
-			extra = o.toll + float64(w-to)*o.c.fig.gpus*o.drain[t]/3600
+			extra = o.toll + float64(w-to)*o.c.fig.gpus*min(o.drain[t], float64(s.minutes-t)*60)/3600
 		}
 		if t+n > s.minutes || !o.windows[t+n].has(to) {
 			continue
@@ -215,7 +215,7 @@ func (c *Comparison) newLiveOracle(k int, seed uint64, g Grid, price prices) *li
 	p := &c.course.Parts[k]
 	whole := int(p.Duration().Minutes())
 	o := &liveOracle{
-		oracle: oracle{c: c, part: p, price: price, s: newAges(c.arrived[k], whole, g, c.fastest()), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max},
+		oracle: oracle{c: c, part: p, a: c.arrived[k], price: price, s: newAges(c.arrived[k], whole, g, c.fastest()), lo: max(c.j.Workers.Min, 1), hi: c.j.Workers.Max},
 		lead:   make([]float64, whole), drain: make([]float64, whole),
 	}
 	for t := range o.lead {

@@ -208,7 +208,7 @@ func TestHeadlineClaimsNoMoreThanIsKnown(t *testing.T) {
 		if !strings.Contains(all, tt.says) || strings.Contains(all, tt.not) {
 			t.Errorf("max_lag %g s, cost %g: %s", tt.maxLag, tt.kale, all)
 		}
-		if cheaper := tt.kale < oracle.Cost; cheaper != strings.Contains(all, "pays for the one that is left at the end: kale is cheaper here") {
+		if cheaper := tt.kale < oracle.Cost; cheaper != strings.Contains(all, "tells backlogs apart in steps: kale is cheaper here") {
 			t.Errorf("cost %g, the oracle's %g: %s", tt.kale, oracle.Cost, all)
 		}
 		if bound := !strings.Contains(tt.says, "no bound"); bound == strings.Contains(strings.Join(r.Notes, " "), "The oracle changes workers") {
@@ -246,7 +246,7 @@ func TestWeightsOfNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := sum.metrics(&c.fig)
-		if want := m.GPUHours + tt.want.Lag*m.AccumulatedLagMin + tt.want.Violation*m.ViolationPct*14.4; !near(m.Cost, want, 1e-9) || m.AccumulatedLagMin < 1 {
+		if want := m.GPUHours + tt.want.Lag*m.AccumulatedLagMin + tt.want.Violation*m.ViolationPct*14.4 + m.LeftCost; !near(m.Cost, want, 1e-9) || m.AccumulatedLagMin < 1 {
 			t.Errorf("weights %v: cost %g, want %g", tt.given, m.Cost, want)
 		}
 		if got := c.report().Weights; got != tt.want {
@@ -294,7 +294,12 @@ func TestTables(t *testing.T) {
 			t.Errorf("the %s has an interval of one seed, or \"1 seeds\"", name)
 		}
 	}
-	r.Trace = "mine.csv"
+	r.Seeds = 2
+	text.Reset()
+	if err := WriteText(&text, r); err != nil || !strings.Contains(text.String(), "mean max") || strings.Contains(text.String(), "lag max") || !strings.Contains(text.String(), "mean max is the mean of the seeds' largest lags") {
+		t.Errorf("the mean of the seeds' largest lags is not told from the largest of all (%v):\n%s", err, text.String())
+	}
+	r.Seeds, r.Trace = 1, "mine.csv"
 	text.Reset()
 	if err := WriteText(&text, r); err != nil || strings.Contains(text.String(), "Table 3") {
 		t.Errorf("the paper's figures stand beside those of another trace (%v)", err)

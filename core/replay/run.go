@@ -105,6 +105,13 @@ func (r *run) play(ctx context.Context) {
 			tick += r.interval
 		}
 	}
+	r.leave()
+}
+
+// leave ends a run: what still waits is among what its figures are of, and is charged for.
+func (r *run) leave() {
+	most := trainsMost(r.capacity, max(r.j.Workers.Min, 1), r.j.Workers.Max)
+	r.tally.left = r.tally.left.plus(leftAt(r.q.a, r.q.served, r.q.t, most, r.capacity[most], r.j.SLO.MaxLag.Seconds()))
 	r.q.leave()
 	r.tally.lags.merge(&r.q.lags)
 }

@@ -29,6 +29,9 @@ func numbered(name, format string, figure func(p *Row) float64) column {
 	return column{name, func(p *Row) string { return fmt.Sprintf(format, figure(p)) }}
 }
 
+// lagMax is the column of the largest lag of a seed.
+const lagMax = "lag max"
+
 // The columns of the tables, in groups.
 var (
 	columnsOfADay = []column{
@@ -41,7 +44,7 @@ var (
 	columnsOfRecords = []column{
 		{"lag p50", func(p *Row) string { return short(p.LagP50) }},
 		{"lag p99", func(p *Row) string { return short(p.LagP99) }},
-		{"lag max", func(p *Row) string { return short(p.LagMax) }},
+		{lagMax, func(p *Row) string { return short(p.LagMax) }},
 		numbered("AUC %", "%.2f", func(p *Row) float64 { return p.AUCPct }),
 		numbered("held %", "%.0f", func(p *Row) float64 { return p.GPUAllocatedPct }),
 		numbered("busy %", "%.0f", func(p *Row) float64 { return p.GPUBusyPct }),
@@ -82,7 +85,11 @@ func (r *Report) detailed(g group) sheet {
 func (r *Report) sheet(title string, rows []Row, columns []column) sheet {
 	s := sheet{Title: title}
 	for _, c := range columns {
-		s.Head = append(s.Head, c.name)
+		name := c.name
+		if name == lagMax && r.Seeds > 1 { // a mean, as all figures are, and not the largest of all
+			name = "mean max"
+		}
+		s.Head = append(s.Head, name)
 	}
 	oracles := r.oracles()
 	for i, p := range append(oracles, rows...) {

@@ -82,7 +82,7 @@ func (r *Report) boundless() string {
 		return fmt.Sprintf(why, "the trace's bins of "+job.FormatDuration(time.Duration(r.Bin*1e9))+" change within one")
 	}
 	if p := r.cheapest(); r.Oracle != nil && p != nil && p.Cost < r.Oracle.Cost-max(p.CI95.Cost, r.Oracle.CI95.Cost) {
-		return fmt.Sprintf("The oracle changes workers, and looks at the lag, at whole minutes, tells backlogs apart in steps, and pays for the one that is left at the end: "+
+		return fmt.Sprintf("The oracle changes workers, and looks at the lag, at whole minutes, and tells backlogs apart in steps: "+
 			"%s is cheaper here, so that it is no bound.", name(*p))
 	}
 	return ""
@@ -193,10 +193,10 @@ func (r *Report) remarks() []string {
 	}
 	means := ""
 	if r.Seeds > 1 {
-		means = "; lag max is the mean of the seeds' largest"
+		means = "; mean max is the mean of the seeds' largest lags"
 	}
 	out := []string{
-		fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day. %s; the blind oracle the mean of the hour around each minute, the mean outage, and the lag as it goes.",
+		fmt.Sprintf("Acc. lag and down are minutes. Cost: GPU-hours + %g x accumulated lag in minutes + %g x minutes over the objective, a day; for what still waits at the end, the same until the workers that train most would have trained it, if no more came. %s; the blind oracle the mean of the hour around each minute, the mean outage, and the lag as it goes.",
 			r.Weights.Lag, r.Weights.Violation, knows),
 		"Acc. lag and over are of the oldest untrained record at the end of each minute; p50, p99 and AUC weigh every record alike, one that still waits at the end at the age that it has then" + means + ". " + auc + ". Held % is of the GPUs of workers.max, busy % of those held.",
 	}
