@@ -65,7 +65,7 @@ func (o *Online) capacity(p OnlinePoint) (rate float64, atLeast bool) {
 // measuredOf is what saturated intervals say of a point's capacity, whatever was reached since;
 // 0 where they are too few.
 func (o *Online) measuredOf(p OnlinePoint) float64 {
-	rate := 0.0
+	var rate float64
 	switch {
 	case p.anew():
 		return median(p.Old) * p.Level
