@@ -29,6 +29,9 @@ type steady struct {
 	// full is what was trained in the last teachEvery of the full load under way, records/s; 0 where capacity was measured since it began, or there
 	// is none.
 	full float64
+	// changed is when the members became others, and strain the full load under way.
+	changed time.Time
+	strain  strain
 }
 
 type memberID struct {
@@ -44,7 +47,7 @@ func (s *Scheduler) teach(now time.Time) {
 	members := s.unchanging()
 	if !s.steady.follows(members) {
 		s.steady.restart(now, members)
-		s.steady.hungry = now
+		s.steady.hungry, s.steady.full, s.steady.changed, s.steady.strain = now, 0, now, strain{}
 		return
 	}
 	rate, saturated := 0.0, true
@@ -52,6 +55,7 @@ func (s *Scheduler) teach(now time.Time) {
 		saturated = saturated && m.GetMetrics().GetSaturated()
 		rate += m.GetRecordsPerSecond()
 	}
+	s.strained(now, members, saturated)
 	if !saturated {
 		if s.steady.full > 0 { // a backlog was worked down, and that trains more than arrives
 			s.learn(estimator.Sample{At: now, Workers: len(members), Rate: s.steady.full})
@@ -181,7 +185,7 @@ const changeTold = 24 * time.Hour
 
 // basis says what the throughput model in force rests on.
 func (s *Scheduler) basis(now time.Time) plan.Basis {
-	b := plan.Basis{Prior: s.priorSource(), Measured: s.online.Evidence()}
+	b := plan.Basis{Prior: s.priorSource(), Measured: s.online.Evidence(), Strain: s.online.Strain()}
 	if c := s.online.LastChange(); c != nil && now.Sub(c.At) < changeTold {
 		c.At = c.At.Local()
 		b.Change = c

@@ -5,7 +5,7 @@ import "slices"
 // contradicts tells whether a sample that is not saturated shows more than the
 // model in force allows.
 func (o *Online) contradicts(s Sample) bool {
-	return s.Workers >= 1 && s.Rate > 0 && (s.Rate > o.model.Throughput(s.Workers, max(s.Servers, 1)) || o.speaksAgainst(s))
+	return s.Workers >= 1 && s.Rate > 0 && (s.Rate > o.fitted.Throughput(s.Workers, max(s.Servers, 1)) || o.speaksAgainst(s))
 }
 
 // fewShare is what counts of the highest rate that was reached, while fewer than
@@ -65,7 +65,7 @@ func (o *Online) capacity(p OnlinePoint) (rate float64, atLeast bool) {
 // measuredOf is what saturated intervals say of a point's capacity, whatever was reached since;
 // 0 where they are too few.
 func (o *Online) measuredOf(p OnlinePoint) float64 {
-	rate := 0.0
+	var rate float64
 	switch {
 	case p.anew():
 		return median(p.Old) * p.Level

@@ -240,7 +240,7 @@ func (o *Online) weight(p OnlinePoint) float64 {
 // Confidence says how sure the model in force is: from the measurements, by their age,
 // and from the prior where there are none. Where capacity was measured lately, it is no
 // less sure than these measurements and what they deviate from the model.
-func (o *Online) Confidence() Confidence { return o.confidence(o.model, nil) }
+func (o *Online) Confidence() Confidence { return o.confidence(o.fitted, nil) }
 
 // confidence is that of a model from all measurements but those at a point, nil for none.
 func (o *Online) confidence(m Model, but *OnlinePoint) Confidence {

@@ -21,7 +21,9 @@
 //     rate is the arrival rate and says nothing about capacity; [Fit] ignores
 //     such intervals. Only where a rate is above what the model says can be
 //     trained, it contradicts the model: [Online] then takes it for a lower
-//     bound on F at that count.
+//     bound on F at that count. Where it is surely above what was measured there, it
+//     contradicts the measurement, which is of a time that is past ([Recovery]). A full
+//     load too short to be measured by is an upper bound for a while ([Online.Strained]).
 //
 // The package is pure: no clock, no randomness, no I/O, and no iteration over
 // maps. It imports the standard library and gonum only.

@@ -98,6 +98,8 @@ func (o OnlineOptions) Validate() error {
 // less, and a capacity that changed at one count is taken to have changed at all that
 // were not measured since (change.go, anew.go), unless other counts say that none did
 // (elsewhere.go); one that drifts is followed (drift.go), at the other counts too (anchor.go).
+// A fall that passed unmeasured is forgotten by what is trained since (recover.go), and a
+// full load that is too short to be measured lowers the model for a while (strain.go).
 //
 // Memory is bounded by 3 × Points × Window rates. An Online is not safe for
 // concurrent use: the goroutine that owns the job's state owns it.
@@ -108,7 +110,9 @@ type Online struct {
 	change *Change       // the last one, nil for none
 	// recovery is the rise of capacity that is followed, nil for none.
 	recovery *Recovery
-	model    Model
+	fitted   Model   // of all that is remembered but strain
+	strain   *Strain // to which it is lowered, nil for none
+	model    Model   // in force
 }
 
 // OnlinePoint is what is remembered of one configuration.
@@ -152,6 +156,8 @@ type OnlineState struct {
 	Change *Change `json:"change,omitempty"`
 	// Recovery is the rise of capacity that is followed.
 	Recovery *Recovery `json:"recovery,omitempty"`
+	// Strain is the full load to which the model is lowered.
+	Strain *Strain `json:"strain,omitempty"`
 }
 
 // NewOnline starts from a prior, which the job file states or a profile measured.
@@ -162,7 +168,7 @@ func NewOnline(prior Model, opt OnlineOptions) (*Online, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	return &Online{opt: opt.withDefaults(), prior: prior, model: prior}, nil
+	return &Online{opt: opt.withDefaults(), prior: prior, fitted: prior, model: prior}, nil
 }
 
 // RestoreOnline takes up a saved state again; the model is refitted from it, so
@@ -192,6 +198,13 @@ func RestoreOnline(prior Model, opt OnlineOptions, s OnlineState) (*Online, erro
 		r := *s.Recovery
 		o.recovery = &r
 	}
+	if s.Strain != nil {
+		if err := s.Strain.check(prior.Form); err != nil {
+			return nil, fmt.Errorf("restore online throughput: %w", err)
+		}
+		x := *s.Strain
+		o.strain = &x
+	}
 	if _, err := o.Refit(); err != nil {
 		return nil, err
 	}
@@ -203,8 +216,9 @@ func RestoreOnline(prior Model, opt OnlineOptions, s OnlineState) (*Online, erro
 // error means that the sample is impossible, or that the refit failed and the
 // model before it stays.
 func (o *Online) Observe(s Sample) (used bool, err error) {
+	relieved := o.relieve(s)
 	if !s.Saturated && !o.contradicts(s) {
-		return false, nil
+		return relieved, nil
 	}
 	if err := s.check(o.prior.Form); err != nil {
 		return false, fmt.Errorf("observe throughput: %w", err)
@@ -313,15 +327,16 @@ func newest[T any](v []T, n int) []T {
 }
 
 // Refit computes the model from what is remembered. It is a function of the
-// prior, the options and the remembered points alone: the same points give the
+// prior, the options and what [OnlineState] holds alone: the same state gives the
 // same bits. On failure the earlier model stays.
 func (o *Online) Refit() (Model, error) {
 	m, err := o.fit()
 	if err != nil {
 		return o.model, fmt.Errorf("refit throughput: %w", err)
 	}
-	o.model = m
-	return m, nil
+	o.fitted = m
+	o.clip()
+	return o.Model(), nil
 }
 
 // fitMeasured fits the form to measured points and, where there are none, to the
@@ -400,5 +415,5 @@ func (o *Online) Points() []OnlinePoint {
 
 // State returns a copy of what a restart needs.
 func (o *Online) State() OnlineState {
-	return OnlineState{Version: onlineVersion, Points: o.Points(), Change: o.LastChange(), Recovery: o.recovering()}
+	return OnlineState{Version: onlineVersion, Points: o.Points(), Change: o.LastChange(), Recovery: o.recovering(), Strain: o.Strain()}
 }

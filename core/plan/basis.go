@@ -18,6 +18,16 @@ type Basis struct {
 	Measured []estimator.Evidence `json:"measured,omitempty"`
 	// Change is the last change of capacity at one number of workers, while it is news; nil: none is.
 	Change *estimator.Change `json:"change,omitempty"`
+	// Strain is a full load to which the model is lowered everywhere; nil: none is.
+	Strain *estimator.Strain `json:"strain,omitempty"`
+}
+
+// lowered says to what the model is lowered, "" where it is not.
+func (b Basis) lowered() string {
+	if b.Strain == nil {
+		return ""
+	}
+	return fmt.Sprintf("lowered to %s at %s, the most that a full load trained a moment ago", formatRate(b.Strain.Rate), workers(b.Strain.Workers))
 }
 
 // changed says how capacity changed, "" where it did not.
@@ -51,6 +61,14 @@ func (b Basis) at(w, servers int) (estimator.Evidence, bool) {
 
 // Of says in a few words what F(w) rests on, "" where nothing is known of it.
 func (b Basis) Of(w, servers int) string {
+	says := b.of(w, servers)
+	if low := b.lowered(); low != "" {
+		return strings.TrimPrefix(says+"; "+low, "; ")
+	}
+	return says
+}
+
+func (b Basis) of(w, servers int) string {
 	e, ok := b.at(w, servers)
 	switch {
 	case ok && e.Adjusted:
@@ -86,6 +104,16 @@ func (b Basis) Word(w, servers int) string {
 
 // String says what the model as a whole rests on.
 func (b Basis) String() string {
+	says := b.whole()
+	for _, more := range []string{b.lowered(), b.changed()} {
+		if more != "" {
+			says = strings.TrimPrefix(says+"; "+more, "; ")
+		}
+	}
+	return says
+}
+
+func (b Basis) whole() string {
 	if len(b.Measured) == 0 {
 		if b.Prior == "" {
 			return ""
@@ -113,9 +141,6 @@ func (b Basis) String() string {
 	text := "measured " + strings.Join(parts, ", ")
 	if b.Prior != "" {
 		text += "; elsewhere the prior (" + b.Prior + ") at their level"
-	}
-	if c := b.changed(); c != "" {
-		text += "; " + c
 	}
 	return text
 }
