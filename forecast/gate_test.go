@@ -263,7 +263,7 @@ func TestGateTrust(t *testing.T) {
 			return 1.03, nil
 		}
 		verdicts := live(t, newGate(t, scripted{"model", bad}, scripted{"seasonal", bad}), s, 400, 1100)
-		if v := verdicts[250]; v.Trusted || !strings.Contains(v.Reason, "the limit is") {
+		if v := verdicts[250]; v.Trusted || !strings.Contains(v.Reason, "it is trusted ") {
 			t.Errorf("while both are wrong by a factor of two: %+v", v)
 		}
 		if v := verdicts[650]; !v.Trusted {

@@ -34,7 +34,9 @@ type PastScore struct {
 func (g *Gate) trust(v *Verdict, now time.Time, history Series, steps int, o GateOptions) {
 	score := v.Recent
 	limit, usual := g.limit(v, o)
+	upTo := fmt.Sprintf("it is trusted up to %.1f %%", 100*limit)
 	if g.state.Untrusted {
+		upTo = fmt.Sprintf("it is trusted again below %.1f %%, four fifths of the %.1f %% up to which it was", 100*trustReturns*limit, 100*limit)
 		limit *= trustReturns
 	}
 	known := len(history.Values)
@@ -53,7 +55,7 @@ func (g *Gate) trust(v *Verdict, now time.Time, history Series, steps int, o Gat
 		v.Reason = fmt.Sprintf("%s has been scored on %d forecasts of bins that have come; %d are needed", v.Using, score.Bins, o.MinBins)
 	case score.WAPE > limit:
 		v.Scored = true
-		v.Reason = fmt.Sprintf("the recent error of %s is %v; the limit is %.1f %%%s", v.Using, score, 100*limit, usual)
+		v.Reason = fmt.Sprintf("the recent error of %s is %v; %s%s", v.Using, score, upTo, usual)
 		g.state.Untrusted = true
 	default:
 		v.Trusted, v.Scored = true, true

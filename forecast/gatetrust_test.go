@@ -18,14 +18,14 @@ func TestTrustIsRelativeToWhatIsUsual(t *testing.T) {
 		before, after  bool    // trusted
 		reason, atOnce string  // after, and at bin 600
 	}{
-		{"noise is trusted when it is known to be usual", 0.4, 0.4, true, true, "the recent error of seasonal is 40.0 %", "the limit is 28.0 %"},
-		{"noise that doubles is not", 0.4, 0.9, true, false, "the limit is 56.0 %, since usually it is 40.0 %", "the limit is 28.0 %"},
-		{"20 % is not where 3 % is usual", 0.03, 0.2, true, false, "the limit is 12.0 %, since usually it is 3.0 %", ""},
+		{"noise is trusted when it is known to be usual", 0.4, 0.4, true, true, "the recent error of seasonal is 40.0 %", "it is trusted again below 28.0 %, four fifths of the 35.0 % up to which it was"},
+		{"noise that doubles is not", 0.4, 0.9, true, false, "it is trusted again below 56.0 %, four fifths of the 70.0 % up to which it was, since usually it is 40.0 %", "it is trusted again below 28.0 %, four fifths of the 35.0 % up to which it was"},
+		{"20 % is not where 3 % is usual", 0.03, 0.2, true, false, "it is trusted again below 12.0 %, four fifths of the 15.0 % up to which it was, since usually it is 3.0 %", ""},
 		{"10 % is, all the same", 0.03, 0.1, true, true, "", ""},
 		{"30 % is where 8 % is usual", 0.08, 0.3, true, true, "", ""},
-		{"18 % is not where 2 % is", 0.02, 0.18, true, false, "the limit is 12.0 %, since usually it is 2.0 %", ""},
+		{"18 % is not where 2 % is", 0.02, 0.18, true, false, "it is trusted again below 12.0 %, four fifths of the 15.0 % up to which it was, since usually it is 2.0 %", ""},
 		{"20 % is where 15 % is usual", 0.15, 0.2, true, true, "", ""},
-		{"what misses nearly all is never", 0.9, 0.9, false, false, "the limit is 56.0 %, since usually it is 90.0 %", "the limit is 28.0 %"},
+		{"what misses nearly all is never", 0.9, 0.9, false, false, "it is trusted again below 56.0 %, four fifths of the 70.0 % up to which it was, since usually it is 90.0 %", "it is trusted again below 28.0 %, four fifths of the 35.0 % up to which it was"},
 	} {
 		g := newGate(t, nil, scripted{"seasonal", func(end time.Time) (float64, error) {
 			if s.Bin(end) < change {

@@ -143,6 +143,7 @@ func (a *app) askAround(ctx context.Context, l *loaded, how inspection, mistaken
 			a.advise("Not compared with what runs of job %q: %v.\n", l.Name, l.unread)
 		}
 	}
+	l.offline = how.offline
 	info, diags, err = a.preflight(ctx, l, how)
 	diags = slices.Concat(l.lacking, l.unmeasured, diags)
 	if !how.all && l.draft.Known("model.kind") && l.draft.Known("workers") {

@@ -138,6 +138,10 @@ func TestNoCUDA(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q:\n%s", command, r.code, r.out, r.err)
 		}
 	}
+	// Without the cluster nothing is known of its devices: a job may be checked where it will not run.
+	if r := s.must("validate", file, "-offline"); !strings.Contains(r.out, "is valid, as far as can be told") || strings.Contains(r.err, "GPU") {
+		t.Errorf("validate -offline asks for a GPU: %+v", r)
+	}
 	emulated := write(t, changed(t, text, "gpus = 0", "gpus = 1\n    emulate_step = \"1ms\""))
 	if r := s.run("validate", emulated); strings.Contains(r.err, "GPU could") || strings.Contains(r.err, "No worker could train") {
 		t.Errorf("an emulated accelerator needs no CUDA:\n%s", r.err)

@@ -84,6 +84,8 @@ type loaded struct {
 	start  *starting
 	// wrongBlock: its backend has found mistakes in its block, which nobody has told yet.
 	wrongBlock bool
+	// offline: the machines' devices are not asked for, as the brokers and the cluster are not.
+	offline bool
 }
 
 // invocation is how the job that an argument names is to be read: a file, or a job that was run before, with the variables of that run

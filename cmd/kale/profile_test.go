@@ -292,7 +292,7 @@ func TestProfileOfTooFewRecordsSaysWhatHelps(t *testing.T) {
 	}
 }
 
-// Only where nothing at all was measured, for want of records, is it tried again with more of them.
+// Only where no point was measured as it was asked for, for want of records, is it tried again with more of them.
 func TestTooFew(t *testing.T) {
 	partly := profile.Point{Few: true, Fewer: "too few", Rates: []float64{1}}
 	few, failed, measured := profile.Point{Few: true, Why: "too few"}, profile.Point{Why: "it crashed"}, profile.Point{Rates: []float64{1}}

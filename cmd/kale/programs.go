@@ -136,7 +136,7 @@ func (a *app) tryTrainer(ctx context.Context, lg *slog.Logger, l *loaded) (path 
 		}
 		return path, env, diags, nil
 	}
-	if !probe.WantsCUDA(core.TrainSpec(l.Job, "")) || !l.can(cuda, "workers") { // what is wrong there may be how its GPUs are written
+	if l.offline || !probe.WantsCUDA(core.TrainSpec(l.Job, "")) || !l.can(cuda, "workers") { // what is wrong there may be how its GPUs are written
 		return path, env, nil, nil
 	}
 	v, err = doctor.TryTrainer(ctx, path, env, onnx.CUDA)

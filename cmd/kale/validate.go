@@ -25,7 +25,7 @@ topic and its newest records, tries the trainer, and asks the backend's plugin a
 changes nothing. A mistake in one part keeps no other from being looked at; what could not be looked at because of one is said at the end.
 
 Brokers or a cluster that do not answer (the latter within 10 s in all) are an error, since nothing is known then of what only they know; of a job that ran here before, and for
-kale plan, they are a warning. -offline asks neither.
+kale plan, they are a warning. -offline asks neither, and needs none of this machine's GPUs.
 
 Of several files each is checked by itself; it fails where one of them has a mistake.`,
 		Args: atLeast("JOB.hcl"), ValidArgsFunction: completeFiles,

@@ -36,7 +36,7 @@ const (
 
 // policies is in the order in which they are shown.
 var policies = []policySpec{
-	{"kale", "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's", []policyParam{
+	{"kale", "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns, thresholds and headroom are the job's, and keep workers to spare; where these cost too much, take cost", []policyParam{
 		{"multiple", 1, 1, 65536, wholeNumber, "workers come and go by so many at once; the paper's plots show 2"},
 	}},
 	{"cost", "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", []policyParam{

@@ -62,7 +62,7 @@ func minutes(name string, def, most float64, doc string) Param {
 
 // registry lists the policies, in the order in which they are shown.
 var registry = []entry{
-	{Info{Name: "kale", Mark: MarkPaper, Doc: "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns and thresholds are the job's", Needs: Needs{Forecast: true}, Params: []Param{
+	{Info{Name: "kale", Mark: MarkPaper, Doc: "Eq. 10 and Algorithm 1 on the forecast, with the fallback on lag and utilisation (Kale §3.4); rho, tau, cooldowns, thresholds and headroom are the job's, and keep workers to spare; where these cost too much, take cost", Needs: Needs{Forecast: true}, Params: []Param{
 		{Name: "multiple", Default: 1, Min: 1, Max: unlimited, Whole: true, Doc: "workers come and go by so many at once; the paper's plots show 2"},
 	}}, func(p Params) planner { return kale{multiple: int(p["multiple"])} }},
 	{Info{Name: "cost", Mark: MarkOurs, Doc: "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", Needs: Needs{Forecast: true, Spread: true, Beyond: true}, Params: []Param{

@@ -181,6 +181,16 @@ func TestReadCurve(t *testing.T) {
 	}
 	damaged := bytes.Clone(packed.Bytes())
 	damaged[len(damaged)-6] ^= 1 // in its checksum
+	var stored bytes.Buffer      // as it is, so that a byte that is flipped is one of a row
+	w, err := gzip.NewWriterLevel(&stored, gzip.NoCompression)
+	if err == nil {
+		_, err = w.Write([]byte(text))
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(stored.Bytes())
+	flipped[bytes.Index(flipped, []byte(text[:4]))+2] ^= 0x40 // of the first row
 	for name, c := range map[string]struct {
 		content []byte
 		says    string // "": it is read
@@ -189,7 +199,9 @@ func TestReadCurve(t *testing.T) {
 		"trunc.csv.gz": {packed.Bytes()[:packed.Len()/2], "trunc.csv.gz: it is gzip-compressed and cut short, so that its end is missing: copy or fetch it again"},
 		"end.csv.gz":   {packed.Bytes()[:packed.Len()-3], "cut short"},
 		"head.csv.gz":  {packed.Bytes()[:5], "cut short"},
-		"bits.csv.gz":  {damaged, "it is gzip-compressed and damaged: copy or fetch it again"},
+		"bits.csv.gz":  {damaged, "it is gzip-compressed and damaged (gzip: invalid checksum): copy or fetch it again"},
+		"row.csv.gz":   {flipped, "it is gzip-compressed and damaged (gzip: invalid checksum): copy or fetch it again"},
+		"plain.csv.gz": {stored.Bytes(), ""},
 		"empty.csv.gz": {nil, "no row"},
 	} {
 		path := filepath.Join(dir, name)

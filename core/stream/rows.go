@@ -241,6 +241,7 @@ func (p *rowParser) said(step time.Duration) []string {
 		say("the timestamps were moved onto bins of %v%s, by %v at most.", step, taken, p.snapped.Round(time.Millisecond))
 	}
 	p.sayJump(step, say)
+	p.saySkipped(step, say)
 	switch {
 	case p.unknown == 1:
 		say("a row without a rate was taken as a gap.")
@@ -275,5 +276,25 @@ func (p *rowParser) sayJump(step time.Duration, say func(format string, args ...
 		say("%s: line %d alone is of before; if that time is wrong, take the line out.", where, before.line)
 	default:
 		say("%s: if a clock was set wrong there, mend the times after it, or take out the rows on one side.", where)
+	}
+}
+
+// saySkipped tells of an hour without rows that may be the one that clocks skip when they are put forward: at night, on a Sunday, as nearly everywhere, where times
+// have no offset.
+func (p *rowParser) saySkipped(step time.Duration, say func(format string, args ...any)) {
+	if !p.stamps.localTime {
+		return
+	}
+	for i, after := range p.rows[1:] {
+		before := p.rows[i]
+		if d := time.Duration(after.at - before.at); (d - step - time.Hour).Abs() >= step/4 {
+			continue
+		}
+		from := before.time().Add(step).Round(min(step, time.Hour))
+		if from.Weekday() == time.Sunday && from.Hour() <= 3 && from.Minute() == 0 && from.Second() == 0 {
+			say("from %s to %s there is no rate: where that is the hour that is skipped when clocks are put forward, the times are local, and those after it are an hour late; "+
+				"write times in UTC or with their offset, such as 03:00:00+02:00.", from.Format("2006-01-02 15:04"), from.Add(time.Hour).Format("15:04"))
+			return
+		}
 	}
 }

@@ -72,6 +72,14 @@ var exports = map[string]struct {
 	"three columns without names": {text: "2024-05-01T00:00:00Z,1,2\n",
 		fail: "t.csv:1:1: 3 columns, and no row of names says which of them are the time and the rate: write one above the first, such as timestamp,rate, or keep only those two"},
 	"a short row of three": {text: "time,rate,host\n2024-05-01T00:00:00Z,1\n", fail: "t.csv:2:1: 2 columns; the first row has 3"},
+	"an hour that clocks skip": {text: "2024-03-31 01:00,1\n2024-03-31 01:30,2\n2024-03-31 03:00,3\n2024-03-31 03:30,4\n",
+		want: Curve{Start: time.Date(2024, 3, 31, 1, 0, 0, 0, time.UTC), Step: 30 * time.Minute, Rates: []float64{1, 2, nan, nan, 3, 4}},
+		notes: []string{"from 2024-03-31 02:00 to 03:00 there is no rate: where that is the hour that is skipped when clocks are put forward, the times are local, and those after it are an hour late; " +
+			"write times in UTC or with their offset, such as 03:00:00+02:00."}},
+	"the same hour in UTC": {text: "2024-03-31T01:00Z,1\n2024-03-31T01:30Z,2\n2024-03-31T03:00Z,3\n", // these say that they are not local
+		want: Curve{Start: time.Date(2024, 3, 31, 1, 0, 0, 0, time.UTC), Step: 30 * time.Minute, Rates: []float64{1, 2, nan, nan, 3}}},
+	"an hour of a Monday": {text: "2024-04-01 01:00,1\n2024-04-01 01:30,2\n2024-04-01 03:00,3\n",
+		want: Curve{Start: time.Date(2024, 4, 1, 1, 0, 0, 0, time.UTC), Step: 30 * time.Minute, Rates: []float64{1, 2, nan, nan, 3}}},
 	"newest first": {text: "timestamp,rate\n2024-05-01T00:01:00Z,2\n2024-05-01T00:00:00Z,1\n", want: minutes(1, 2),
 		notes: []string{"the rows are not in order of time, the first on line 3: they were sorted."}},
 	"twice the same": {text: "2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n2024-05-01T00:01:00Z,2\n", want: minutes(1, 2),

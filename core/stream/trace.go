@@ -66,17 +66,24 @@ func readCurve(path string, values Values) (Curve, []string, error) {
 // gzipMagic is how gzip's files begin (RFC 1952, 2.3.1).
 const gzipMagic = "\x1f\x8b"
 
+// mostRest bounds what is unpacked behind a row that cannot be read, to learn whether the file is damaged.
+const mostRest = 1 << 30
+
 // readPacked reads a trace that is gzip-compressed.
 func readPacked(path string, r io.Reader, values Values) (c Curve, notes []string, err error) {
 	z, err := gzip.NewReader(r) // it has nothing to close: the file has
 	if err == nil {
-		c, notes, err = ParseCurve(path, z, values)
+		if c, notes, err = ParseCurve(path, z, values); err != nil { // damage may show as a row that is none before the checksum, which comes last, tells of it
+			if _, rest := io.CopyN(io.Discard, z, mostRest); rest != nil && !errors.Is(rest, io.EOF) {
+				err = rest
+			}
+		}
 	}
 	switch corrupt := flate.CorruptInputError(0); {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		err = fmt.Errorf("read the arrival curve %s: it is gzip-compressed and cut short, so that its end is missing: copy or fetch it again", path)
 	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader), errors.As(err, &corrupt):
-		err = fmt.Errorf("read the arrival curve %s: it is gzip-compressed and damaged: copy or fetch it again", path)
+		err = fmt.Errorf("read the arrival curve %s: it is gzip-compressed and damaged (%w): copy or fetch it again", path, err)
 	}
 	return c, notes, err
 }
