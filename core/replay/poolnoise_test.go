@@ -273,9 +273,9 @@ func TestATrueStepIsServed(t *testing.T) {
 				if sigma > 0 {
 					most += 2 * move
 				}
-				t.Logf("%s, deviation %g, draw %d: served after %v, %s", p.name, sigma, seed, took, table(out[:1]))
+				t.Logf("%s, deviation %g, draw %d: served after %v, %s", p.name, sigma, seed, took, out[:1])
 				if after < 0 || took > most && out[0].most > 1.1+2*sigma || out[0].over > 5 {
-					t.Errorf("%s, deviation %g, draw %d: served after %v, want %v at the most: %s", p.name, sigma, seed, took, most, table(out[:1]))
+					t.Errorf("%s, deviation %g, draw %d: served after %v, want %v at the most: %s", p.name, sigma, seed, took, most, out[:1])
 				}
 			}
 		}
