@@ -3,6 +3,12 @@ package core
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/job"
+	"github.com/kale-sched/kale/core/plan"
+	"github.com/kale-sched/kale/core/pool"
+	"github.com/kale-sched/kale/estimator"
 )
 
 // Jobs whose schedulers run, and move a worker from one to the other while they are looked at, do not hold it both.
@@ -66,5 +72,33 @@ func TestWhatWasAskedSurvivesARestart(t *testing.T) {
 	p.reopen()
 	if got := b.s.want.PoolAsked; got.Firm != was.Firm || got.Had != was.Had || !got.At.Equal(was.At) || !got.Since.Equal(was.Since) {
 		t.Errorf("after a restart b remembers %+v, before %+v", got, was)
+	}
+}
+
+// What a person or the job file fixes follows no traffic, and so is no whim; nor does a job count as late whose lag is not known.
+func TestCalmlyIsOfWhatFollowsTraffic(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	past := plan.Series{Start: now.Add(-200 * time.Minute), Step: time.Minute}
+	for i := range 200 {
+		past.Values = append(past.Values, []float64{400, 1600}[i%2])
+	}
+	o := plan.Observation{
+		Now: now, Interval: time.Minute, Target: 3, Workers: plan.Workers{Running: 3}, Servers: 1, Limits: plan.Limits{Min: 1, Max: 6}, MaxLag: time.Minute, Lag: 2 * time.Minute, LagKnown: true,
+		Tau: time.Minute, Model: estimator.Model{Form: estimator.FormAsync, Theta: []float64{1. / 600, 0, 0}}, JoinTime: plan.Measured{Value: time.Minute, Samples: 3},
+	}
+	var j pool.Job
+	if Calmly(&j, o, plan.Decision{Policy: "cost", Source: "reactive"}, past, 2*time.Minute); j.Calm != 2 || j.CalmMost < 2 || !j.Late {
+		t.Errorf("a job whose traffic jumps around 1,000 records/s: %+v", j)
+	}
+	pinned := o
+	pinned.Manual.Pinned, pinned.LagKnown = true, false
+	for _, c := range []struct {
+		o plan.Observation
+		d plan.Decision
+	}{{pinned, plan.Decision{Policy: "cost", Source: "reactive"}}, {o, plan.Decision{Policy: "cost", Source: "manual"}}, {o, plan.Decision{Policy: job.PolicyStatic, Source: "static"}}} {
+		j := pool.Job{Calm: 9, CalmMost: 9, Late: true}
+		if Calmly(&j, c.o, c.d, past, 2*time.Minute); j.Calm != 0 || j.CalmMost != 0 || j.Late != c.o.LagKnown {
+			t.Errorf("%+v: %+v", c.d, j)
+		}
 	}
 }

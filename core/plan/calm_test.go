@@ -135,3 +135,11 @@ func TestWhatIsNotRead(t *testing.T) {
 		}
 	}
 }
+
+// A calm reading of as many bins as it takes at the most.
+func BenchmarkCalmOf(b *testing.B) {
+	o, past := blind(jumpy(rand.New(rand.NewPCG(1, 2)), 100_000, 0.6, 3, 10_000))
+	for b.Loop() {
+		CalmOf(o, past, 4*time.Minute)
+	}
+}
