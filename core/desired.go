@@ -62,6 +62,8 @@ type desired struct {
 	Gate   json.RawMessage `json:"gate,omitempty"`
 	// PoolWait is how long the job has waited for more than its pool guarantees it, and its turn.
 	PoolWait pool.Wait `json:"pool_wait,omitzero"`
+	// PoolAsked is what the job has asked its pool for lately, needed and held.
+	PoolAsked pool.Asked `json:"pool_asked,omitzero"`
 	// Retraining is what is known of forecast models that were trained anew; nil: nothing.
 	Retraining *retraining `json:"retraining,omitempty"`
 	// Throughput is what the throughput model has learnt.

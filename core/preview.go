@@ -80,6 +80,11 @@ func NewPreviews(ctx context.Context, all []Options) (ps []*Preview, diags []hcl
 		ps = append(ps, p)
 	}
 	for i, s := range seers {
+		if len(seers) > 1 && s.opt.Pool != nil && ps[i].Locked {
+			s.recount(ctx)
+		}
+	}
+	for i, s := range seers {
 		if rec := &ps[i].Record; s.opt.Pool != nil {
 			rec.Pool = s.opt.Pool.share(s.job.Name)
 			if s.job.Autoscale.Mode != job.ModeObserve {
@@ -91,6 +96,28 @@ func NewPreviews(ctx context.Context, all []Options) (ps []*Preview, diags []hcl
 		}
 	}
 	return ps, diags, nil
+}
+
+// recount counts what the job holds once more, just before the pool is divided. A scheduler that runs may have moved workers since it told what it wants: looked at one after another, several jobs would seem to
+// hold the same GPU, and together more than there are. Where the cluster does not answer it stays as it was counted.
+func (s *Scheduler) recount(ctx context.Context) {
+	if s.seen.listErr != nil { // it would be waited for once more
+		return
+	}
+	list, complete, err := s.opt.list(ctx)
+	if err != nil || !complete {
+		return
+	}
+	live := 0
+	for _, st := range list {
+		if st.ID.Role == backend.RoleWorker && st.State.Live() {
+			live++
+		}
+	}
+	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) {
+		j.Staying = min(j.Staying, live)
+		j.Leaving = live - j.Staying
+	})
 }
 
 // foreseeOne looks and decides for one job, and puts what it wants before its pool. The scheduler is for more questions; the caller closes it.
@@ -153,7 +180,11 @@ func foreseeOne(ctx context.Context, o Options) (*Scheduler, *Preview, hcl.Diagn
 	}
 	if o.Pool != nil {
 		s.joinPool(false)
-		o.Pool.tell(o.Job.Name, func(j *pool.Job) { s.wish(j, obs, p.Record.Decision) })
+		o.Pool.tell(o.Job.Name, func(j *pool.Job) {
+			if s.wish(j, obs, p.Record.Decision) && p.Locked { // as its scheduler would, which has heard it for longer
+				s.want.PoolAsked.After(j, obs.Now, s.whimTime(obs)).Tell(j)
+			}
+		})
 	}
 	return s, p, diags, nil
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/kale-sched/kale/core/backend"
 	"github.com/kale-sched/kale/core/job"
 	"github.com/kale-sched/kale/core/plan"
-	"github.com/kale-sched/kale/core/pool"
 	"github.com/kale-sched/kale/core/rpc"
 	"github.com/kale-sched/kale/core/state"
 	"github.com/kale-sched/kale/core/traffic"
@@ -145,7 +144,6 @@ type Scheduler struct {
 	ensureErr    error         // of the last Ensure as a whole
 	releaseErr   error         // of the last Release of what is to leave
 	may          int           // workers, by the pool, when it was asked last
-	asked        pool.Asked    // of the pool
 	askAgain     time.Duration // after the last decision: what it asked the pool for is firm then, or a tick is over
 	stopSince    time.Time     // when this scheduler began to stop the job
 	stopLasts    time.Duration // since then, at its last step

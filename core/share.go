@@ -61,6 +61,9 @@ func (p *PoolShare) use() string {
 	if p.Type != "" {
 		unit = p.Type + " GPU"
 	}
+	if more := p.Held - p.Size; more > 0 {
+		return fmt.Sprintf("all of %s in use, and %d to be given back", job.Count(p.Size, unit), more)
+	}
 	return fmt.Sprintf("%d of %s in use", p.Held, job.Count(p.Size, unit))
 }
 
@@ -212,7 +215,7 @@ func (s *Scheduler) joinPool(known bool) {
 		return
 	}
 	if s.want.Target == 0 { // it was stopped since, and did not wait
-		s.want.PoolWait = pool.Wait{}
+		s.want.PoolWait, s.want.PoolAsked = pool.Wait{}, pool.Asked{}
 	}
 	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) {
 		j.Unknown = !known
@@ -303,11 +306,11 @@ func (s *Scheduler) throughPool(obs plan.Observation, d plan.Decision) (plan.Obs
 	}
 	sh := s.opt.Pool.ask(s.job.Name, obs.Now, d.Target, func(j *pool.Job) {
 		if s.wish(j, obs, d) { // else it stands there as it was told last
-			s.asked = s.asked.After(j, obs.Now, s.whimTime(obs))
-			s.asked.Tell(j)
+			s.want.PoolAsked = s.want.PoolAsked.After(j, obs.Now, s.whimTime(obs))
+			s.want.PoolAsked.Tell(j)
 		}
-		if obs.Manual.Pinned || obs.LagKnown && obs.Lag > obs.MaxLag { // a person says so, or it is late already
-			j.Fresh = 0
+		if obs.Manual.Pinned { // a person says so
+			j.Fresh, j.Whim = 0, 0
 		}
 	})
 	s.may = sh.May
@@ -324,6 +327,7 @@ func (s *Scheduler) wish(j *pool.Job, obs plan.Observation, d plan.Decision) (is
 	if isNew = !obs.Hold.Unknown && !obs.Manual.Paused && s.job.Autoscale.Mode != job.ModeObserve; isNew {
 		j.Ask = d.Wants()
 		j.Worth, j.Kept = plan.Worth(obs, j.Ask), d.Kept()
+		Calmly(j, obs, d, s.lastHistory, s.whimTime(obs))
 	}
 	j.Move = PoolMove(obs, j.GPUs, measured(s.want.Drains, assumedDrain).Value)
 	s.want.PoolWait.Tell(j, obs.Now, s.opt.Pool.rules.Patience, s.moveTime(obs))
@@ -351,6 +355,16 @@ func (s *Scheduler) whimTime(obs plan.Observation) time.Duration {
 		return min(s.moveTime(obs), patience/whimPart)
 	}
 	return s.moveTime(obs)
+}
+
+// Calmly puts into j what an observation and the past arrivals say of the job's need on the whole, where it takes so long to move a worker to it, and whether it is late. What a person or
+// the job file fixes follows no traffic.
+func Calmly(j *pool.Job, o plan.Observation, d plan.Decision, past plan.Series, move time.Duration) {
+	var calm plan.Calm
+	if d.Source != "manual" && d.Policy != job.PolicyStatic && !o.Manual.Pinned {
+		calm = plan.CalmOf(o, past, move)
+	}
+	j.Calm, j.CalmMost, j.Late = calm.Needs, calm.Most, o.LagKnown && o.Lag > o.MaxLag
 }
 
 // PoolMove is what it costs to take a worker of so many GPUs from this job and to give it to another one, by the times that were measured here.

@@ -2,6 +2,8 @@ package pool
 
 import (
 	"cmp"
+	"encoding/json"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -173,5 +175,128 @@ func TestNobodyLendsInAQuietMoment(t *testing.T) {
 	}
 	if gave < 1 || gave == 8 {
 		t.Errorf("what it has not needed for long it lends after %d ticks", gave)
+	}
+}
+
+// A job whose traffic jumps takes no worker from another for a jump, however long that lasts, and lends what its traffic on the whole does not need, whatever its priority; one that this leaves over its
+// objective takes them.
+func TestNobodyDrainsForAJump(t *testing.T) {
+	a := &asking{t: t, size: 7, now: time.Unix(1_800_000_000, 0), asked: make([]Asked, 2), jobs: []Job{
+		{Name: "a", Priority: 10, Guarantee: 1, Limit: 7, Staying: 3, Calm: 3, CalmMost: 3}, {Name: "b", Guarantee: 1, Limit: 7, Staying: 4}}}
+	for range 20 {
+		if may := a.tick(6, 4); may[0] != 3 || may[1] != 4 {
+			t.Fatalf("for a jump they have %v", may)
+		}
+	}
+	if d := Divide(a.size, a.jobs); !strings.Contains(d.Words(0), "; for 3 that it asks for in a jump of its traffic, which needs 3 on the whole, nobody drains") {
+		t.Errorf("its share: %s", d.Words(0))
+	}
+	a.want(2, []int{6, 1}, 6, 1) // nobody else wants them
+	for k := range 20 {
+		a.jobs[0].Kept = 0
+		if may := a.tick(6, 4); may[0] == 3 && may[1] == 4 {
+			break
+		} else if k == 19 {
+			t.Fatalf("it keeps what it had in the jump: %v", may)
+		}
+	}
+	a.jobs[0].Late = true
+	for k := range 20 {
+		if may := a.tick(6, 4); may[0] == 6 && may[1] == 1 {
+			if k < 2 {
+				t.Errorf("it takes %v after %d ticks of lateness", may, k+1)
+			}
+			return
+		}
+	}
+	t.Error("who is over its objective for long gets nothing")
+}
+
+// Each change of what a job holds that undoes the one before doubles for how long it must ask and what another change costs, and quiet times make it less.
+func TestReversalsMakeAMoveDearer(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	var a Asked
+	j := Job{Ask: 2, Staying: 2, Move: 1, Limit: 9}
+	step := func(staying int, after time.Duration) int {
+		now = now.Add(after)
+		j.Staying = staying
+		a = a.After(&j, now, move)
+		a.Tell(&j)
+		return j.Back
+	}
+	for k, want := range []int{0, 1, 2, 3, 4, 4} {
+		if got := step(3-k%2, move); got != want {
+			t.Errorf("after change %d: %d, want %d", k, got, want)
+		}
+	}
+	if got := j.sane().Move; got != 16 {
+		t.Errorf("a move costs %v times as much, want 16", got)
+	}
+	asks := 0
+	for j.Ask = 5; asks < 40 && j.Fresh != 0 || asks == 0; asks++ {
+		step(2, move)
+	}
+	if asks != quietMoves {
+		t.Errorf("what it asks for is firm after %d moves, want %d", asks, quietMoves)
+	}
+	for _, want := range []int{1, 0, 0} { // one such time has passed
+		if got := step(2, quietMoves*move); got != want {
+			t.Errorf("after a quiet time: %d, want %d", got, want)
+		}
+	}
+	if got := step(1, move); got != 0 {
+		t.Errorf("a change long after the last undoes nothing: %d", got)
+	}
+}
+
+// What is remembered survives a restart.
+func TestAskedIsKept(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0).UTC()
+	var a Asked
+	for k := range 9 {
+		j := Job{Ask: 3 + k%3, Staying: 2 + k%2, Worth: []float64{3, 2, float64(k)}, Calm: 2, CalmMost: 3, Late: k > 5}
+		a = a.After(&j, now.Add(time.Duration(k)*2*time.Second), move)
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b Asked
+	if err := json.Unmarshal(text, &b); err != nil || !reflect.DeepEqual(a, b) {
+		t.Errorf("%v: %+v, was %+v", err, b, a)
+	}
+	if text, _ := json.Marshal(Asked{}); string(text) != "{}" {
+		t.Errorf("nothing: %s", text)
+	}
+}
+
+// Where weights alone divide, what a job was given a moment ago is not taken for another of its priority either: nor is another of its workers instead.
+func TestWhatJustCameStaysWhereWeightsDivide(t *testing.T) {
+	jobs := []Job{{Name: "a", Limit: 9, Ask: 6, Staying: 4, Settling: 1}, {Name: "b", Limit: 9, Ask: 6, Staying: 2, Weight: 2}}
+	if d := Divide(6, jobs); d.Shares[0].Goal != 4 || d.Shares[1].Goal != 2 {
+		t.Errorf("a has %d, b %d", d.Shares[0].Goal, d.Shares[1].Goal)
+	}
+	jobs[0].Settling = 0
+	if d := Divide(6, jobs); d.Shares[0].Goal != 2 || d.Shares[1].Goal != 4 {
+		t.Errorf("then a has %d, b %d", d.Shares[0].Goal, d.Shares[1].Goal)
+	}
+	jobs[0].Settling, jobs[1].Priority = 1, 1
+	if d := Divide(6, jobs); d.Shares[0].Goal != 0 {
+		t.Errorf("beside a higher priority a has %d", d.Shares[0].Goal)
+	}
+}
+
+// Who gets less is told who has it, and what it is worth there and here.
+func TestWordsOfWorth(t *testing.T) {
+	jobs := []Job{
+		{Name: "a", Limit: 4, Ask: 3, Staying: 1, Worth: []float64{9, 1.5, 1}, Guarantee: 1},
+		{Name: "b", Limit: 4, Ask: 2, Staying: 2, Worth: []float64{9, 3}, Move: 0.5, Guarantee: 1},
+		{Name: "c", Limit: 4, Ask: 2, Staying: 1, Worth: []float64{9, 4}, Guarantee: 1, GPUs: 1},
+	}
+	d := Divide(5, jobs)
+	want := "asks for 3, is guaranteed 1, holds 1; gets 1 of the pool's 5, beside b and c where a worker is worth as much or more (GPU-hours of lag that it prevents for each GPU-hour: " +
+		"the last of b 3, and 5 with what it would cost to move it, the last of c 4; the next here 1.5)"
+	if got := d.Words(0); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }

@@ -18,7 +18,11 @@
 //     large a part of what the worker is worth, which nobody has meanwhile. What was given to a job no longer ago than it takes to move a worker is not taken for another of its priority. And
 //     nobody drains for what a job asks for in one moment: only for what it has asked for as long as moving a worker takes, a quarter of the patience at most (an Asked says so), or is owed. What nobody else wants it has at once.
 //     Nor does a worker move because of what it is worth in one moment: one that a job holds counts for the most that it was worth in that time, one that it lacks for the least.
-//   - Kept. A job without a forecast that it trusts lets nobody go by itself. What it holds so beyond what it needs by its recent traffic is, whatever its priority,
+//   - Whim. A job whose traffic jumps asks of others no more than a calm reading of that traffic says (core/plan's CalmOf: what it needs on the whole, as far as that is more than chance), whatever it asks
+//     for in the jump and whatever its priority; the rest is Whim, and it has that of what nobody else wants. And what it needs calmly it must have needed for as long as anything else, to be firm. One that this leaves over its objective for
+//     as long as a move takes asks for all that it wants. A worker that was given to a job and taken again lately, or the other way round, is harder to move: each such reversal doubles what taking one away costs, and
+//     for how long the job must ask for what others have; half of them are forgotten after each sixteen moves without one.
+//   - Kept. A job without a forecast that it trusts lets nobody go by itself. What it holds so beyond what it needs by its recent traffic (by the most that it may need on the whole, where that traffic jumps) is, whatever its priority,
 //     for those who have asked for more long enough, and stays with it while there are none, and until it has not needed it for as long as two moves take: there and back.
 //   - Fairness. Where all this is equal, in proportion to weights, of what is beyond the guarantees, rounded to workers (Webster's method); where that is
 //     equal too, to who holds the worker. Where no worker that jobs of a priority still want is worth anything (a twentieth of its GPUs at least), or nobody
@@ -34,5 +38,5 @@
 // too little for one of its workers, or the patience is 0, nothing is promised above the guarantee. That a job gets its fair part in the long run is not.
 //
 // Everything here is pure: no clock, no I/O, no randomness, no order of a map or of the input. Nothing is remembered from one call to the next: what must
-// survive a restart is what the jobs hold, which is seen, and their Waits, which their schedulers keep.
+// survive a restart is what the jobs hold, which is seen, and their Waits and Askeds, which their schedulers keep with their own states.
 package pool

@@ -33,11 +33,19 @@ type Job struct {
 	// Worth[w-1] is what the w-th worker is worth, in GPUs: the lag and the violations of an hour that it prevents. What is missing is worth nothing.
 	Worth []float64 `json:"worth,omitempty"`
 	// Move is what it costs to take a worker away from this job and to give it to another one, in GPUs, as Worth is.
+	// Back is how often lately the job was given a worker that was taken again, or the other way round, by its Asked: each time doubles Move.
 	Move float64 `json:"move,omitempty"`
+	Back int     `json:"back,omitempty"`
 	// Fresh are those of Ask that it has not asked for all the time that moving a worker takes: beyond what it holds and is owed, nobody drains for them.
 	// Settling are those of Staying that it was given no longer ago than that: among jobs of its priority they are not taken. An Asked says both.
 	Fresh    int `json:"fresh,omitempty"`
 	Settling int `json:"settling,omitempty"`
+	// Late: it is over its objective. Calm is how many workers it needs by its traffic on the whole, where that jumps, and CalmMost how many at the most; 0: its traffic does not jump, or nobody
+	// knows. An Asked makes of it Whim, those of Ask beyond Calm: nobody drains for them either; and what is held beyond CalmMost is only kept.
+	Late     bool `json:"late,omitempty"`
+	Calm     int  `json:"calm,omitempty"`
+	CalmMost int  `json:"calm_most,omitempty"`
+	Whim     int  `json:"whim,omitempty"`
 	// Kept are those of Ask that it holds for want of a forecast alone, as far as it knows without need: they are for whoever has asked for more long enough.
 	// Lately are others of these that it needed a moment ago: nobody gets them yet. An Asked says so.
 	Kept   int `json:"kept,omitempty"`
@@ -158,11 +166,12 @@ func (j Job) sane() Job {
 	j.Staying, j.Leaving, j.Limit = max(j.Staying, 0), max(j.Leaving, 0), max(j.Limit, 0)
 	j.Ask, j.Guarantee = max(j.Ask, 0), max(j.Guarantee, 0)
 	j.Fresh, j.Settling = min(max(j.Fresh, 0), j.Ask), min(max(j.Settling, 0), j.Staying)
-	j.Kept = min(max(j.Kept, 0), j.Ask)
+	j.Kept, j.Whim = min(max(j.Kept, 0), j.Ask), min(max(j.Whim, 0), j.Ask)
 	if !(j.Move >= 0) {
 		j.Move = 0
 	}
-	j.Move = min(j.Move, mostWorth)
+	j.Back = min(max(j.Back, 0), mostBack)
+	j.Move = min(j.Move*float64(int(1)<<j.Back), mostWorth)
 	return j
 }
 
@@ -170,7 +179,9 @@ func (j Job) sane() Job {
 func (j *Job) asks() int { return min(j.Ask, j.Limit) }
 
 // lasting is what the job asks for with what it has asked for long enough, holds, or is owed.
-func (j *Job) lasting() int { return min(j.asks(), max(j.Ask-j.Fresh, j.Staying, j.owed())) }
+func (j *Job) lasting() int {
+	return min(j.asks(), max(j.Ask-max(j.Fresh, j.Whim), j.Staying, j.owed()))
+}
 
 // firm is lasting without what the job only keeps.
 func (j *Job) firm() int { return max(min(j.lasting(), j.Ask-j.Kept), j.owed()) }
@@ -221,6 +232,12 @@ func guarantee(room int, jobs []*Share) (left int) {
 func serve(room int, jobs []*Share, asked func(*Job) int) (left int) {
 	q := make(queue, 0, len(jobs))
 	valued := false
+	for _, s := range jobs { // what one of them has lost, whichever of its workers that was, it would have been given in vain
+		if keeps := min(asked(&s.Job), s.Staying); s.Settling > 0 && s.Goal < keeps {
+			come := min(keeps-s.Goal, room/s.GPUs)
+			s.Goal, room = s.Goal+come, room-come*s.GPUs
+		}
+	}
 	for _, s := range jobs {
 		if most := asked(&s.Job); s.Goal < most {
 			b := &bidder{Share: s, most: most, worth: something(falling(s.Worth, most), s.GPUs)}
@@ -309,9 +326,6 @@ func (b *bidder) bid() {
 		b.offers += b.offers*b.Move/float64(b.GPUs) + b.Move
 	}
 	b.offers /= float64(b.GPUs)
-	if b.Goal < b.Staying && b.Goal >= b.Staying-b.Settling {
-		b.offers = math.Inf(1)
-	}
 }
 
 // beyond is twice the GPUs that it has beyond its guarantee, with half of those of the next worker: who has least of that by weight comes first, as in

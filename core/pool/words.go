@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,14 +41,17 @@ func (d Division) Words(i int) string {
 	} else {
 		said += fmt.Sprintf("; gets %d%s", s.Goal, d.instead(i))
 	}
-	if young := min(s.Short(), s.asks()-s.lasting()); young > 0 {
-		said += fmt.Sprintf("; for %d that it asks for only now nobody drains yet", young)
+	said += s.unsure()
+	kept := max(s.Staying-(s.Ask-s.Kept), 0)
+	if kept := min(s.Short(), kept); kept > 0 {
+		why := "for want of a forecast alone"
+		if s.Calm > 0 {
+			why = "for the next jump of its traffic alone"
+		}
+		said += fmt.Sprintf("; of what it holds it keeps %d %s", kept, why)
 	}
-	if kept := min(s.Short(), s.Kept); kept > 0 {
-		said += fmt.Sprintf("; of what it holds it keeps %d for want of a forecast alone", kept)
-	}
-	if s.Lately > 0 && d.wanted(i) {
-		said += fmt.Sprintf("; %d that it needed a moment ago it lends to nobody yet", s.Lately)
+	if lately := max(s.Staying-(s.Ask-s.Kept-s.Lately), 0) - kept; lately > 0 && d.wanted(i) {
+		said += fmt.Sprintf("; %d that it needed a moment ago it lends to nobody yet", lately)
 	}
 	said += d.waited(i)
 	switch {
@@ -58,6 +62,22 @@ func (d Division) Words(i int) string {
 	}
 	if s.Waits > 0 {
 		said += fmt.Sprintf("; waits for %d%s", s.Waits, d.from(i))
+	}
+	return said
+}
+
+// unsure says for how many of those that the job lacks nobody drains, and why.
+func (s *Share) unsure() (said string) {
+	later := min(s.Short(), s.asks()-s.lasting())
+	whim := min(later, max(s.Whim-(s.Ask-s.asks()), 0))
+	if whim > 0 {
+		said = fmt.Sprintf("; for %d that it asks for in a jump of its traffic, which needs %d on the whole, nobody drains", whim, s.Calm)
+	}
+	if young := later - whim; young > 0 {
+		said += fmt.Sprintf("; for %d that it asks for only now nobody drains yet", young)
+	}
+	if later > 0 && s.Back > 0 && s.Fresh > s.Whim {
+		said += fmt.Sprintf(", and not before it has asked %d times as long as a move takes, for what it was given lately was taken again", 1<<s.Back)
 	}
 	return said
 }
@@ -129,14 +149,51 @@ func (d Division) instead(i int) string {
 	return fmt.Sprintf(" of the pool's %s, beside %s", d.of(d.Size), strings.Join(why, ", "))
 }
 
-// worthier says what others of the i-th job's priority have before it.
+// worthier says what others of the i-th job's priority have before it, and by how much.
 func (d Division) worthier(i int) string {
-	for _, o := range d.Shares {
-		if o.Priority == d.Shares[i].Priority && o.Weight != d.Shares[i].Weight {
-			return "where a worker is worth as much or more by weight"
+	s, why := &d.Shares[i], "where a worker is worth as much or more"
+	var known []string
+	var last []*Share
+	for k := range d.Shares {
+		o := &d.Shares[k]
+		if k == i || o.Priority != s.Priority {
+			continue
+		}
+		if o.Weight != s.Weight && !strings.HasSuffix(why, "weight") {
+			why += " by weight"
+		}
+		if o.Goal > o.owed() && !(o.OnTurn && o.Goal <= o.owed()+1) && o.worthOf(o.Goal) > 0 {
+			last = append(last, o)
 		}
 	}
-	return "where a worker is worth as much or more"
+	slices.SortFunc(last, func(a, b *Share) int {
+		return cmp.Or(cmp.Compare(a.worthOf(a.Goal), b.worthOf(b.Goal)), cmp.Compare(a.Name, b.Name))
+	})
+	for _, o := range last[:min(len(last), mostNamed)] { // those of which a little less would have sufficed
+		known = append(known, fmt.Sprintf("the last of %s %s", o.Name, o.worthWords()))
+	}
+	if len(known) == 0 {
+		return why
+	}
+	return fmt.Sprintf("%s (GPU-hours of lag that it prevents for each GPU-hour: %s; the next here %.2g)", why, strings.Join(known, ", "), s.worthOf(s.Goal+1))
+}
+
+// worthOf is what the n-th worker is worth, per GPU and by weight, as serve reckons it without what it costs to move one.
+func (s *Share) worthOf(n int) float64 {
+	if n < 1 || n > s.asks() {
+		return 0
+	}
+	return something(falling(s.Worth, s.asks()), s.GPUs)[n-1] * float64(s.Weight) / float64(s.GPUs)
+}
+
+// worthWords says what its last worker is worth and, where that is one that it holds, with what it would cost to move.
+func (s *Share) worthWords() string {
+	worth := s.worthOf(s.Goal)
+	gpus := float64(s.GPUs)
+	if more := worth + worth*s.Move/gpus + s.Move/gpus; s.Goal <= s.Staying && s.Move > 0 {
+		return fmt.Sprintf("%.2g, and %.2g with what it would cost to move it", worth, more)
+	}
+	return fmt.Sprintf("%.2g", worth)
 }
 
 // to names who gets what the i-th job gives back.

@@ -354,10 +354,9 @@ func (f *fleet) round(t float64) {
 			m.now.Worth, m.now.Move = plan.Worth(m.obs, m.now.Ask), core.PoolMove(m.obs, m.now.GPUs, m.w.Drain.To)
 		}
 		m.wait.Tell(&m.now, m.obs.Now, fleetPatience, m.moveTime())
+		core.Calmly(&m.now, m.obs, m.d, m.past(), m.moveTime())
 		m.asked = m.asked.After(&m.now, m.obs.Now, m.moveTime())
-		if m.asked.Tell(&m.now); m.obs.LagKnown && m.obs.Lag > m.obs.MaxLag { // as in the scheduler
-			m.now.Fresh = 0
-		}
+		m.asked.Tell(&m.now)
 		jobs[i] = m.now
 	}
 	if asked > f.o.GPUs {

@@ -28,9 +28,29 @@ func quick(t testing.TB) *job.Job {
 type spec struct {
 	now     pool.Job
 	rates   []float64 // one a second, of as long as the pool is played
+	before  []float64 // what arrived until then; nil: the same
 	jitter  float64   // of the forecasts, from second to second: a share
 	blind   bool      // no forecast is trusted
 	workers int       // to begin with
+}
+
+// foresee is what the job expects in each bin.
+func (s spec) foresee(part *Part, j *job.Job, needs plan.Needs, c chance) func(bin int) plan.Forecast {
+	sees := foreseeDay(part, j, needs)
+	return func(bin int) plan.Forecast {
+		if s.blind {
+			return plan.Forecast{Reason: "the recent error is 35 %"}
+		}
+		fc := sees(bin)
+		by := math.Exp(s.jitter * c.normal(drawFleet, int64(bin)))
+		for _, v := range []*plan.Values{&fc.Mean, &fc.Lower, &fc.Upper} {
+			*v = slices.Clone(*v)
+			for k := range *v {
+				(*v)[k] *= by
+			}
+		}
+		return fc
+	}
 }
 
 // calmness is what became of a pool: how often a worker was moved, and the jobs' lags.
@@ -65,24 +85,9 @@ func playPool(t testing.TB, gpus int, seed uint64, specs []spec) calmness {
 		part := &Part{Start: monday, Step: time.Second, Rates: s.rates, First: n,
 			History: forecast.Series{Start: monday.Add(-time.Duration(n) * time.Second), Step: time.Second, Values: append(slices.Clone(s.rates), s.rates...)}}
 		needs := plan.NeedsOf(own.Autoscale.Policy)
-		sees := foreseeDay(part, &own, needs)
-		foresee := func(bin int) plan.Forecast {
-			if s.blind {
-				return plan.Forecast{Reason: "the recent error is 35 %"}
-			}
-			fc := sees(bin)
-			by := math.Exp(s.jitter * c.normal(drawFleet, int64(bin)))
-			for _, v := range []*plan.Values{&fc.Mean, &fc.Lower, &fc.Upper} {
-				*v = slices.Clone(*v)
-				for k := range *v {
-					(*v)[k] *= by
-				}
-			}
-			return fc
-		}
 		m := &member{
 			run: &run{j: &own, w: w, part: part, chance: c, interval: 1, capacity: capacities(model, s.now.Limit, own.Servers.Count)},
-			by:  &policyDecider{policy: plan.NewSuccession(p), needs: needs, model: model, foresee: foresee},
+			by:  &policyDecider{policy: plan.NewSuccession(p), needs: needs, model: model, foresee: s.foresee(part, &own, needs, c)},
 			now: s.now, minute: 60,
 		}
 		m.start()

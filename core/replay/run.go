@@ -331,10 +331,21 @@ func (p *policyDecider) decide(r *run) (int, bool) {
 	return d.Target, d.Kind != plan.KindHold
 }
 
+// bin is the part's bin of what is measured that begins at the moment, or is the last to have begun.
+func (r *run) bin() int {
+	return min(int(r.q.t/r.part.History.Step.Seconds()+1e-9), len(r.part.History.Values)-r.part.First)
+}
+
+// past is the arrivals that have been measured.
+func (r *run) past() plan.Series {
+	h := r.part.History
+	return plan.Series{Start: h.Start, Step: h.Step, Values: plan.Values(h.Values[:r.part.First+r.bin()])}
+}
+
 // observe is what the scheduler would see.
 func (p *policyDecider) observe(r *run) plan.Observation {
 	now := r.q.t
-	bin := min(int(now/r.part.History.Step.Seconds()+1e-9), len(r.part.History.Values)-r.part.First)
+	bin := r.bin()
 	past := r.part.History
 	past.Values = past.Values[:r.part.First+bin]
 	training := r.training()
