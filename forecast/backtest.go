@@ -19,6 +19,8 @@ type BacktestOptions struct {
 	Whole bool
 	// Season, in bins, is that of the naive forecast in MASE; 0 leaves MASE unknown.
 	Season int
+	// Losses has the report list the pinball loss of each forecast.
+	Losses bool
 	// Visit, where set, is called with every origin and its forecast.
 	Visit func(origin int, f Forecast)
 }
@@ -64,6 +66,21 @@ type Report struct {
 	Errors
 	// PerHorizon[h] are the errors of the bins h+1 bins after the last known one.
 	PerHorizon []Errors
+	// Losses[h] are, where they were asked for, the pinball losses of the bins h+1 bins after the last known one, in order of the origins; NaN where nothing was scored. Block is how many
+	// of them depend on each other, as in Coverage90SD.
+	Losses [][]float64
+	Block  int
+}
+
+// Level says whether the mean of one forecaster's losses differs from that of another at the same origins by no more than chance: within two standard deviations of the paired differences, by
+// bootstrap over blocks of so many. Of fewer than two blocks nothing is known, and they are level.
+func Level(own, other []float64, block int) bool {
+	by := make([]float64, min(len(own), len(other)))
+	for i := range by {
+		by[i] = own[i] - other[i]
+	}
+	sd := blockDeviation(by, block)
+	return !(math.Abs(meanOrNaN(by)) > surely*sd)
 }
 
 // Backtest makes f forecast at past origins of the history and scores it with
@@ -93,6 +110,9 @@ func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 	}
 	came := history.withoutFaults(o.Season).Values
 	r := Report{Source: f.Name()}
+	if o.Losses {
+		r.Losses = make([][]float64, o.Steps)
+	}
 	total, per := tally{}, make([]tally, o.Steps)
 	for origin := o.First; origin <= last; origin += o.Every {
 		seen := Series{Start: history.Start, Step: history.Step, Values: history.Values[:origin:origin]}
@@ -112,6 +132,9 @@ func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 			total.add(came[origin+h], fc.bin(h))
 			per[h].add(came[origin+h], fc.bin(h))
 			per[h].spell = append(per[h].spell, within(came[origin+h], fc.bin(h).q05, fc.bin(h).q95))
+			if o.Losses {
+				r.Losses[h] = append(r.Losses[h], fc.bin(h).loss(came[origin+h]))
+			}
 		}
 	}
 	if r.Failed == r.Origins {
@@ -122,6 +145,9 @@ func Backtest(f Forecaster, history Series, o BacktestOptions) (Report, error) {
 	block := int(math.Ceil(math.Sqrt(float64(r.Origins))))
 	if o.Season > 0 {
 		block = max(1, o.Season/o.Every)
+	}
+	if o.Losses {
+		r.Block = block
 	}
 	for _, t := range per {
 		e := t.errors(scale)
@@ -166,6 +192,11 @@ func (f Forecast) bin(h int) said {
 	return s
 }
 
+// loss is the mean of the pinball losses at the three quantiles that every forecaster has; NaN where it is not known what came.
+func (s said) loss(actual float64) float64 {
+	return (pinball(lowerQuantile, actual, s.lower) + pinball(0.5, actual, s.q50) + pinball(upperQuantile, actual, s.upper)) / 3
+}
+
 // unsure is a point forecast without a band.
 func unsure(mean float64) said {
 	nan := math.NaN()
@@ -194,7 +225,7 @@ func (t *tally) add(actual float64, s said) {
 		t.busy++
 		t.rel += math.Abs(actual-s.mean) / actual
 	}
-	t.pinball += (pinball(lowerQuantile, actual, s.lower) + pinball(0.5, actual, s.q50) + pinball(upperQuantile, actual, s.upper)) / 3
+	t.pinball += s.loss(actual)
 	t.inside.add(within(actual, s.lower, s.upper))
 	t.inside90.add(within(actual, s.q05, s.q95))
 }

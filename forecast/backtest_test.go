@@ -228,3 +228,43 @@ func TestBlockDeviation(t *testing.T) {
 		t.Errorf("of one block: %v", got)
 	}
 }
+
+// Of two that are as good as each other neither is the better, however one block of one's losses came out; one that is worse each time is.
+func TestLevel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 4))
+	const n, block = 400, 20
+	hard, alike, worse, once := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+	for i := range n {
+		hard[i] = 10 * rng.ExpFloat64()
+		alike[i], worse[i], once[i] = hard[i]+rng.NormFloat64(), 1.05*hard[i], hard[i]
+		if i/block == 3 {
+			once[i] *= 2
+		}
+	}
+	worse[7], once[9] = math.NaN(), math.NaN() // not known there
+	for _, c := range []struct {
+		name  string
+		of    []float64
+		level bool
+	}{{"as good", alike, true}, {"itself", hard, true}, {"worse each time", worse, false}, {"worse in one block", once, true}, {"of few", worse[:block], true}} {
+		if got := Level(c.of, hard, block); got != c.level {
+			t.Errorf("%s: level is %v", c.name, got)
+		}
+	}
+}
+
+// The losses by origin are those of which the report has the mean.
+func TestBacktestListsLosses(t *testing.T) {
+	r, err := Backtest(NewNaive(2*time.Minute), demo(), BacktestOptions{Steps: 4, Every: 7, Season: 120, Losses: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for h, losses := range r.Losses {
+		if mean := meanOrNaN(losses); len(losses) == 0 || math.Abs(mean-r.PerHorizon[h].Pinball) > 1e-9 {
+			t.Errorf("horizon %d: the mean of %d losses is %v, and the report has %v", h, len(losses), mean, r.PerHorizon[h].Pinball)
+		}
+	}
+	if r.Block != 120/7 {
+		t.Errorf("blocks of %d", r.Block)
+	}
+}

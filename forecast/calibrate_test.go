@@ -178,3 +178,37 @@ func TestWindowAndNaiveBandsCover(t *testing.T) {
 		t.Run(f.Name(), func(t *testing.T) { covers(t, f, s, 2500, 0) })
 	}
 }
+
+// A model that was just trained, as one that takes the place of another, starts from the errors that its training has measured out of sample: nothing has to come first for its band to be calibrated.
+func TestModelBandsRightAfterTraining(t *testing.T) {
+	t.Parallel()
+	s := noisySeason(11, 4000, steady(1000), steady(0.1))
+	const trained = 3000
+	for kind, train := range map[string]func(Series, LinearOptions) ([]byte, TrainReport, error){
+		Linear:  TrainLinear,
+		NLinear: func(s Series, o LinearOptions) ([]byte, TrainReport, error) { return TrainWindowModel(s, NLinear, o) },
+	} {
+		file, r, err := train(s.Until(s.At(trained)), LinearOptions{Horizon: testHorizon, Seasons: []time.Duration{testSeason * time.Second}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := NewONNX(kind, file, ONNXOptions{Threads: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		in, n := 0.0, 0.0
+		for o := trained; o < trained+CalibratedOutcomes; o++ {
+			f := forecastOf(t, m, s.Until(s.At(o)), testHorizon)
+			if !f.Calibrated() || f.Note != "" || f.Outcomes < r.Info.Outcomes {
+				t.Fatalf("%s, %d bins after its training: of %d outcomes, %q; the file says %d", kind, o-trained, f.Outcomes, f.Note, r.Info.Outcomes)
+			}
+			for h := range f.Mean {
+				in, n = in+within(s.Values[o+h], f.quantile(0.05)[h], f.quantile(0.95)[h]), n+1
+			}
+		}
+		if in/n < 0.8 {
+			t.Errorf("%s: %.2f of what came just after its training lay in the band of 90 %%", kind, in/n)
+		}
+	}
+}

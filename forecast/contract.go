@@ -65,6 +65,10 @@ import (
 //	                             What it says of earlier bins is not taken for proof
 //	                             of how sure it is
 //	kale.forecast.trained_bins   how many bins that was
+//	kale.forecast.outcomes     * of how many outcomes, at every horizon, of forecasts of what
+//	                             the model that made them was not trained on the quantiles
+//	                             were made. With 19 or more the band is calibrated before
+//	                             any have come since the training
 //	kale.forecast.source       * where the history came from
 //
 // The quantiles that a file lists are not believed, but calibrated: the model is
@@ -87,6 +91,7 @@ const (
 	metaTrainedAt    = metaPrefix + "trained_at"
 	metaTrainedUntil = metaPrefix + "trained_until"
 	metaTrainedBins  = metaPrefix + "trained_bins"
+	metaOutcomes     = metaPrefix + "outcomes"
 	metaSource       = metaPrefix + "source"
 
 	inputHistory      = "history"
@@ -119,6 +124,7 @@ type ModelInfo struct {
 	TrainedAt    time.Time // the moment that the model is of: in Kale's own files that is TrainedUntil
 	TrainedUntil time.Time // the end of the history; zero when the file does not say
 	TrainedBins  int
+	Outcomes     int // out of sample, that the quantiles were made of, at every horizon; 0: the file does not say
 	Source       string
 	// ID is a digest of the file: two models with the same ID are the same.
 	ID string
@@ -206,6 +212,9 @@ func (i ModelInfo) metadata() map[string]string {
 	if !i.TrainedUntil.IsZero() {
 		m[metaTrainedUntil] = i.TrainedUntil.UTC().Format(time.RFC3339Nano)
 	}
+	if i.Outcomes > 0 {
+		m[metaOutcomes] = strconv.Itoa(i.Outcomes)
+	}
 	if i.Source != "" {
 		m[metaSource] = i.Source
 	}
@@ -247,6 +256,9 @@ func readMetadata(meta map[string]string) (ModelInfo, error) {
 		Source:       r.text(metaSource, false),
 	}
 	info.TrainedUntil = r.time(metaTrainedUntil, false)
+	if r.text(metaOutcomes, false) != "" {
+		info.Outcomes = r.count(metaOutcomes, math.MaxInt32)
+	}
 	if n := info.Normalise; n != "" && n != NormaliseNone && n != NormaliseMean {
 		r.fault(metaNormalise, "%q, want %s or %s", n, NormaliseNone, NormaliseMean)
 	}

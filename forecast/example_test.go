@@ -34,9 +34,9 @@ func ExampleNewSeasonal() {
 	}
 	// Output:
 	// 00:00 750 samples/s
-	// 00:15 751 samples/s
+	// 00:15 752 samples/s
 	// 00:30 756 samples/s
-	// 00:45 763 samples/s
+	// 00:45 764 samples/s
 }
 
 func ExampleBacktest() {

@@ -148,11 +148,12 @@ func (t *fedformerTrainer) train(ctx context.Context) ([]byte, TrainReport, erro
 	if info.TrainedAt.IsZero() {
 		info.TrainedAt = h.End()
 	}
-	band, err := t.measure(&r, trained.Weights, info)
+	unseen, err := t.measure(&r, trained.Weights, info)
 	if err != nil {
 		return nil, r, err
 	}
-	info.Quantiles = fileLevels
+	band := unseen.quantiles(fileLevels)
+	info.Quantiles, info.Outcomes = fileLevels, unseen.outcomes(t.config.Horizon)
 	model, err := t.graph(trained.Weights, info, band)
 	if err != nil {
 		return nil, r, err
@@ -214,8 +215,8 @@ func (t *fedformerTrainer) window(o int, input, outcome []float32) {
 	}
 }
 
-// measure runs the model as it will be run over the windows held out, fills the report's errors, and gives the relative errors at fileLevels.
-func (t *fedformerTrainer) measure(r *TrainReport, w fedformer.Weights, info ModelInfo) (band [][]float64, err error) {
+// measure runs the model as it will be run over the windows held out, fills the report's errors, and gives the relative ones.
+func (t *fedformerTrainer) measure(r *TrainReport, w fedformer.Weights, info ModelInfo) (unseen *residuals, err error) {
 	file, err := t.graph(w, info, nil)
 	if err != nil {
 		return nil, err
@@ -244,7 +245,7 @@ func (t *fedformerTrainer) measure(r *TrainReport, w fedformer.Weights, info Mod
 		return nil, errors.New("the model has no answer at any moment of the last tenth of the history: too little was measured there")
 	}
 	err = r.measure(t.history, t.filled, t.seasons, held, t.options.Against, func(at int) []float64 { return said[at] })
-	return res.quantiles(fileLevels), err
+	return res, err
 }
 
 // graph writes the model; without a band it has the point forecast alone.

@@ -224,6 +224,9 @@ func (m *ONNXModel) Forecast(history Series, steps int) (Forecast, error) {
 	if err != nil {
 		return Forecast{}, fmt.Errorf("%s: model %s, held to the past: %w", who, m.path, err)
 	}
+	if !f.Calibrated() { // it is no narrower than the file's own quantiles then, which may rest on more
+		f.Outcomes = max(f.Outcomes, m.info.Outcomes)
+	}
 	if !f.Calibrated() {
 		f.Note = m.uncalibrated(f)
 	}

@@ -35,6 +35,8 @@ type seasonal struct {
 // much each of these is worth at a horizon is learnt at the past origins, and no more of it is
 // taken than is proven there: see stack.go.
 //
+// Where the level of a stream that had kept to its season is another from some moment on, what lay before is read as if it had been at that level: see shifts.go.
+//
 // Band, quantiles and scenarios come from the forecaster's own past, relative to
 // what it would have said: the quantiles are those of what arrived, per horizon,
 // and a scenario is the course of the errors of one past forecast. Where the errors
@@ -61,6 +63,7 @@ func (s *seasonal) Forecast(history Series, steps int) (Forecast, error) {
 	}
 	season := slices.Min(append([]time.Duration{math.MaxInt64}, s.seasons...))
 	history = history.mended(int(season / history.Step)).sinceKnown() // from before there was a topic no season can be looked up
+	history = history.levelled(s.seasons)
 	l, y, err := s.lesson(history, steps)
 	if err != nil {
 		return Forecast{}, err

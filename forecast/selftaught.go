@@ -18,7 +18,7 @@ type selfTaughtLesson struct {
 }
 
 // NewSelfTaught returns an NLinear (see [TrainWindow]) of the last 336 bins, or a quarter of the history where that is less, that learns by itself: anew once a season,
-// from the bins up to the last milestone, so that a forecast depends on nothing but its history. From fewer than four seasons it learns nothing: what it saw would be
+// from the bins up to the last milestone, at the latest level (shifts.go), so that a forecast depends on nothing but its history. From fewer than four seasons it learns nothing: what it saw would be
 // shorter than a season, or its examples too few for so many weights.
 func NewSelfTaught(season time.Duration) Forecaster { return &selfTaught{season: season} }
 
@@ -53,7 +53,7 @@ func (s *selfTaught) Forecast(history Series, steps int) (Forecast, error) {
 	if err != nil {
 		return Forecast{}, err
 	}
-	history = history.sinceKnown()
+	history = history.sinceKnown().levelled([]time.Duration{s.season})
 	from, to := milestones(history, season)
 	past := Series{Start: history.At(from), Step: history.Step, Values: history.Values[from:to]}
 	of := lessonOf{bins: len(past.Values), sum: digest(past), steps: steps}

@@ -321,7 +321,9 @@ func (t *linearTrainer) train(history Series, seasons []int, o LinearOptions) ([
 	if r.Info.TrainedAt.IsZero() {
 		r.Info.TrainedAt = history.End()
 	}
-	band := t.crossResiduals(first, last, ridge).quantiles([]float64{lowerQuantile, upperQuantile})
+	unseen := t.crossResiduals(first, last, ridge)
+	band := unseen.quantiles([]float64{lowerQuantile, upperQuantile})
+	r.Info.Outcomes = unseen.outcomes(t.plan.horizon)
 	lower, upper := band[0], band[1]
 	model, err := linearGraph(t.plan, coefficients, linearBand{lower, upper}, r.Info)
 	if err != nil {

@@ -59,6 +59,7 @@ type window struct {
 	did            func(parts int) // tells of parts of the work, while it learns
 	coefficients   *mat.Dense      // features × columns
 	quantiles      [][]float64     // of its errors out of sample, at spreadLevels: the rows of its file
+	outcomes       int             // that these were made of, at every horizon
 	calibration    *calibration
 }
 
@@ -326,7 +327,7 @@ func (w *window) learn(y []float64, train, held, all []int) bool {
 			errors.add(h, y[o+h], max(mean, 0))
 		}
 	}
-	w.quantiles = errors.quantiles(spreadLevels)
+	w.quantiles, w.outcomes = errors.quantiles(spreadLevels), errors.outcomes(w.horizon)
 	for _, k := range spread(0, len(held)-1, maxFollowed) {
 		w.calibration.before = append(w.calibration.before, errors.paths[k])
 	}

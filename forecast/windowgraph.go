@@ -40,7 +40,7 @@ func TrainWindowModel(history Series, kind string, o LinearOptions) ([]byte, Tra
 	}
 	info := ModelInfo{
 		Name: kind, Input: w.Input, Horizon: o.Horizon, Step: history.Step, SeasonBins: seasons, Normalise: NormaliseMean, Quantiles: fileLevels,
-		TrainedAt: o.TrainedAt, TrainedUntil: history.End(), TrainedBins: n, Source: o.Source,
+		TrainedAt: o.TrainedAt, TrainedUntil: history.End(), TrainedBins: n, Outcomes: model.outcomes, Source: o.Source,
 	}
 	if info.TrainedAt.IsZero() {
 		info.TrainedAt = history.End()

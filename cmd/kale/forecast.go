@@ -139,7 +139,20 @@ func (a *app) past(ctx context.Context, args []string, f historyFlags) (past, er
 		}
 	}
 	p.faults = a.sayFaults(p)
+	if p.zone == nil && p.job == nil {
+		a.sayClocks(p.series, "give -timezone %s, or what zone it is in")
+	} else if p.job != nil && p.job.Forecast.Timezone == "" {
+		a.sayClocks(p.series, "write forecast.timezone = %q, or what zone it is in, into "+args[0])
+	}
 	return p, nil
+}
+
+// sayClocks says, of a history without a time zone, what helps where its days are lived by a clock that is changed.
+func (a *app) sayClocks(s forecast.Series, help string) {
+	if h, moves := s.Clocks(); moves {
+		a.advise("hint: without a time zone days and weeks are those of UTC, and this traffic's are not: by the clock of %s the week after that was changed on %s is %.0f %% nearer to the week before. For better forecasts "+help+"\n",
+			h.Zone, h.At.Format(time.DateOnly), 100*h.Gain, h.Zone)
+	}
 }
 
 // known is how many bins are learnt from and measured on.

@@ -120,6 +120,23 @@ type evalRow struct {
 	Coverage90 *float64 `json:"coverage90"`
 	// Coverage90SD is its standard deviation by block bootstrap.
 	Coverage90SD *float64 `json:"coverage90_sd"`
+	// Best has the least pinball loss of its horizon, and that of Level is greater by no more than chance: two standard deviations of the differences at the same moments, by block bootstrap.
+	Best  bool `json:"best"`
+	Level bool `json:"level_with_best"`
+
+	losses []float64 // at each moment
+	block  int       // so many of them depend on each other
+}
+
+// mark is what the table has beside the pinball loss.
+func (r evalRow) mark() string {
+	switch {
+	case r.Best:
+		return " *"
+	case r.Level:
+		return " ≈"
+	}
+	return ""
 }
 
 // evalNote is what a reader of the rows of a forecaster has to know.
@@ -296,17 +313,6 @@ func strideOf(n, origins, season int) int {
 	return every
 }
 
-// leastPinball is the least loss, by horizon.
-func leastPinball(e evaluation) map[float64]float64 {
-	least := map[float64]float64{}
-	for _, r := range e.Rows {
-		if best, ok := least[r.HorizonMin]; r.Pinball != nil && (!ok || *r.Pinball < best) {
-			least[r.HorizonMin] = *r.Pinball
-		}
-	}
-	return least
-}
-
 // horizonWords is a horizon in minutes for people.
 func horizonWords(minutes float64) string {
 	return job.FormatDuration(time.Duration(minutes * float64(time.Minute)).Round(time.Second))
@@ -345,15 +351,10 @@ func (r evalRow) In90() string {
 }
 
 func writeEvaluation(w io.Writer, e evaluation) error {
-	least := leastPinball(e)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "AHEAD\tFORECASTER\tWAPE\tMASE\tMAE\tRMSE\tPINBALL\tIN 90 %\tMOMENTS")
 	for _, r := range e.Rows {
-		best := ""
-		if r.Pinball != nil && *r.Pinball == least[r.HorizonMin] {
-			best = " *"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\t%d\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), best, r.In90(), r.Bins)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s%s\t%s\t%d\n", horizonWords(r.HorizonMin), r.Model, percent(r.WAPE), fixedTo(3, r.MASE), short(r.MAE), short(r.RMSE), short(r.Pinball), r.mark(), r.In90(), r.Bins)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -362,7 +363,7 @@ func writeEvaluation(w io.Writer, e evaluation) error {
 		return err
 	}
 	width, _ := terminal(w)
-	fmt.Fprint(w, folded("* is the least pinball loss; WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %. ± is two standard deviations, by block bootstrap over seasons.\n", width))
+	fmt.Fprint(w, folded("* is the least pinball loss, and ≈ one that is greater by no more than chance: within two standard deviations of the differences at the same moments. WAPE is Σ|actual − forecast| / Σ actual; MASE is beside the naive error of the first 70 %. ± is two standard deviations, by block bootstrap over seasons.\n", width))
 	if e.Warning != "" {
 		fmt.Fprint(w, folded("WARNING: "+e.Warning+"\n", width))
 	}

@@ -45,6 +45,19 @@ func TestForecastEval(t *testing.T) {
 			t.Errorf("%s at %v min: pinball %v over %d bins, and that of naive %v over %d", r.Model, r.HorizonMin, *r.Pinball, r.Bins, naive[r.HorizonMin], bins[r.HorizonMin])
 		}
 	}
+	// One of each horizon is the best, and naive is none that is as good but for chance.
+	best := map[float64]int{}
+	for _, r := range e.Rows {
+		if r.Best {
+			best[r.HorizonMin]++
+		}
+		if r.Best && r.Level || r.Model == "naive" && (r.Best || r.Level) {
+			t.Errorf("%s at %v min: best %v, level with it %v", r.Model, r.HorizonMin, r.Best, r.Level)
+		}
+	}
+	if best[30] != 1 || best[60] != 1 || best[120] != 1 {
+		t.Errorf("the best by horizon are %v", best)
+	}
 	// Of the usual horizons 30 min, 1 h and 2 h are whole bins of 10 minutes.
 	if e.Trace != trace || len(e.Rows) != 3*6 || len(naive) != 3 || naive[30] == 0 {
 		t.Errorf("%d rows of %s, naive %v", len(e.Rows), e.Trace, naive)
@@ -71,6 +84,9 @@ func TestForecastEval(t *testing.T) {
 	if err := writeEvaluation(&table, e); err != nil || !strings.Contains(table.String(), " MOMENTS\n") || !strings.Contains(table.String(), " % of 3  3\n") || strings.Contains(table.String(), "±0.0") ||
 		!strings.Contains(strings.Join(strings.Fields(table.String()), " "), "WARNING: of so few moments") {
 		t.Errorf("of few moments: %v\n%s", err, table.String())
+	}
+	if table.Reset(); writeEvaluation(&table, evaluation{Rows: []evalRow{{Model: "a", Best: true}, {Model: "b", Level: true}, {Model: "c"}}}) != nil || strings.Count(table.String(), "unknown *") != 1 || strings.Count(table.String(), "unknown ≈") != 1 {
+		t.Errorf("the best and what is level with it are not marked:\n%s", table.String())
 	}
 	many := evaluation{Planned: 300, Rows: []evalRow{{HorizonMin: 5, Bins: 300}, {HorizonMin: 60, Bins: 300}}}
 	if text := fewWords(many); text != "" {

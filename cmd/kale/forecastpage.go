@@ -111,24 +111,18 @@ func (a *app) evalPage(ctx context.Context, contenders []contender, p past, firs
 // evalGroup are the rows of one horizon.
 type evalGroup struct {
 	Ahead string
-	Rows  []groupedRow
-}
-
-type groupedRow struct {
-	evalRow
-	Least bool // the least pinball loss
+	Rows  []evalRow
 }
 
 // evalGroups takes apart rows that are in order of their horizons.
 func evalGroups(e evaluation) (out []evalGroup) {
-	least := leastPinball(e)
 	for _, r := range e.Rows {
 		ahead := horizonWords(r.HorizonMin)
 		if n := len(out); n == 0 || out[n-1].Ahead != ahead {
 			out = append(out, evalGroup{Ahead: ahead})
 		}
 		g := &out[len(out)-1]
-		g.Rows = append(g.Rows, groupedRow{r, r.Pinball != nil && *r.Pinball == least[r.HorizonMin]})
+		g.Rows = append(g.Rows, r)
 	}
 	return out
 }

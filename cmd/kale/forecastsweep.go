@@ -324,6 +324,7 @@ func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first
 			return err
 		}
 	}
+	e.compare()
 	if err := e.aside(asked, all, p, horizons, o); err != nil {
 		return err
 	}
@@ -430,13 +431,31 @@ func (e *evaluation) aside(asked, all []*recorded, p past, horizons []int, o for
 	return nil
 }
 
+// compare marks, of each horizon, the least pinball loss and those that differ from it by no more than chance.
+func (e *evaluation) compare() {
+	best := map[float64]*evalRow{}
+	for i := range e.Rows {
+		r := &e.Rows[i]
+		if b := best[r.HorizonMin]; r.Pinball != nil && (b == nil || *r.Pinball < *b.Pinball) {
+			best[r.HorizonMin] = r
+		}
+	}
+	for i := range e.Rows {
+		r := &e.Rows[i]
+		if b := best[r.HorizonMin]; r.Pinball != nil {
+			r.Best = *r.Pinball == *b.Pinball
+			r.Level = !r.Best && forecast.Level(r.losses, b.losses, r.block)
+		}
+	}
+}
+
 // score adds the rows of a contender.
 func (e *evaluation) score(r *recorded, p past, horizons []int, o forecast.BacktestOptions) error {
 	reached := slices.DeleteFunc(slices.Clone(horizons), func(h int) bool { return h > r.reach })
 	if len(reached) < len(horizons) {
 		e.note(r.name, "forecasts no further than %s", job.FormatDuration(time.Duration(r.reach)*p.series.Step))
 	}
-	o.Steps = slices.Max(reached)
+	o.Steps, o.Losses = slices.Max(reached), true
 	b, err := forecast.Backtest(r, p.series, o)
 	if err != nil {
 		return err
@@ -446,6 +465,7 @@ func (e *evaluation) score(r *recorded, p past, horizons []int, o forecast.Backt
 		e.Rows = append(e.Rows, evalRow{
 			Model: r.name, File: r.file, HorizonMin: (time.Duration(h) * p.series.Step).Minutes(), Bins: m.Bins, MAE: figure(m.MAE), RMSE: figure(m.RMSE), WAPE: figure(m.WAPE),
 			MASE: figure(m.MASE), Pinball: figure(m.Pinball), Coverage80: figure(m.Coverage), Coverage90: figure(m.Coverage90), Coverage90SD: figure(m.Coverage90SD),
+			losses: b.Losses[h-1], block: b.Block,
 		})
 	}
 	return nil

@@ -24,6 +24,7 @@ import (
 	"github.com/kale-sched/kale/core/stream"
 	"github.com/kale-sched/kale/core/traffic"
 	"github.com/kale-sched/kale/examples"
+	"github.com/kale-sched/kale/forecast"
 )
 
 type replayFlags struct {
@@ -185,6 +186,9 @@ func (a *app) replay(ctx context.Context, f replayFlags) error {
 	tr, err := a.replayedTrace(ctx, f, j)
 	if err != nil {
 		return err
+	}
+	if j.Forecast.Timezone == "" && f.forecaster != replay.PerfectForecast {
+		a.sayClocks(forecast.Series{Start: tr.Curve.Start, Step: tr.Curve.Step, Values: tr.Curve.Rates}, "replay a -job with forecast.timezone = %q, or what zone it is in")
 	}
 	scale := f.scale
 	if scale == 0 && f.job == "" && f.synthetic == "" {

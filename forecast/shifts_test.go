@@ -1,0 +1,125 @@
+package forecast
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// shifting is a daily course with noise, in bins of five minutes, whose level is multiplied from one bin on until another.
+func shifting(seed uint64, days int, times float64, from, to int) Series {
+	rng := rand.New(rand.NewPCG(seed, 40))
+	return synthetic(days*noisyDay, 5*time.Minute, func(i int) float64 {
+		v := 1000 * (1 + 0.6*math.Sin(2*math.Pi*float64(i)/noisyDay)) * (1 + 0.05*rng.NormFloat64())
+		if i >= from && i < to {
+			v *= times
+		}
+		return v
+	})
+}
+
+var dayAndWeek = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
+
+// Over the days about a new level the band of 90 % holds what it holds on others, save what nobody can know: what comes within the horizon of the shift, and in the three quarters of an hour
+// until it is told from chance.
+func TestBandsHoldOverAShift(t *testing.T) {
+	t.Parallel()
+	const days, every, at = 14, 3, 14*noisyDay*3/4 + 37
+	told := every * 3 // bins: three blocks
+	for _, c := range []struct {
+		f     Forecaster
+		times []float64
+	}{{NewSeasonal(dayAndWeek), []float64{0.4, 1.4, 2.5}}, {NewSeasonalEnsemble(dayAndWeek), []float64{2.5}}} {
+		measured := func(times float64) []Errors {
+			r, err := Backtest(c.f, shifting(1, days, times, at, math.MaxInt), BacktestOptions{Steps: 24, Every: every, Whole: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.PerHorizon
+		}
+		usual := measured(1)
+		for _, times := range c.times {
+			got := measured(times)
+			for _, h := range []int{3, 12, 24} {
+				e, u := got[h-1], usual[h-1]
+				least := u.Coverage90 - float64(h+told)/every/float64(e.Bins)
+				t.Logf("%s, %v times, %d bins ahead: %.3f of %d are in the band, pinball loss %.2f; without a shift %.3f and %.2f", c.f.Name(), times, h, e.Coverage90, e.Bins, e.Pinball, u.Coverage90, u.Pinball)
+				if e.Coverage90 < least-0.001 || e.Coverage90 > 0.95 {
+					t.Errorf("%s, %v times, %d bins ahead: %.3f of what came lay in the 90 %% band, want %.3f or more", c.f.Name(), times, h, e.Coverage90, least)
+				}
+			}
+		}
+	}
+}
+
+// What lay before a shift that lasts is brought to the new level, as soon as that is told from chance; what comes again, what is over soon, and what days of the week do is left as it came.
+func TestLevelled(t *testing.T) {
+	t.Parallel()
+	const at = 11*noisyDay + 100
+	week := synthetic(28*noisyDay, 5*time.Minute, func(i int) float64 {
+		v := cycle(float64(i) / noisyDay)
+		if i/noisyDay%7 >= 5 {
+			v /= 2
+		}
+		return v
+	})
+	bursts := shifting(3, 14, 1, 0, 0)
+	for i := range bursts.Values {
+		if i/noisyDay%2 == 1 && i%noisyDay/24 == i/noisyDay%12 {
+			bursts.Values[i] *= 2
+		}
+	}
+	bursts.raiseFrom(at, 2)
+	for _, c := range []struct {
+		name   string
+		s      Series
+		before float64 // by what what came before is multiplied
+	}{
+		{"as ever", shifting(1, 14, 1, 0, 0), 1},
+		{"a shift up", shifting(1, 14, 2.5, at, math.MaxInt), 2.5},
+		{"a shift down", shifting(1, 14, 0.4, at, math.MaxInt), 0.4},
+		{"three blocks old", shifting(1, 14, 2.5, at, math.MaxInt).Until(epoch.Add((at + 12) * 5 * time.Minute)), 2.5},
+		{"a bin old", shifting(1, 14, 2.5, at, math.MaxInt).Until(epoch.Add((at + 1) * 5 * time.Minute)), 1},
+		{"too small", shifting(1, 14, 1.1, at, math.MaxInt), 1},
+		{"a spell", shifting(1, 14, 2.5, at, at+noisyDay/3), 1},
+		{"days of the week", week, 1},
+		{"one of many bursts", bursts, 1},
+		{"of five days", shifting(1, 5, 2.5, 4*noisyDay, math.MaxInt), 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := c.s.levelled(dayAndWeek[:1])
+			for i, v := range got.Values {
+				want := c.s.Values[i]
+				if i < at {
+					want *= c.before
+				}
+				if math.Abs(v-want) > 0.04*want || c.before == 1 && v != want {
+					t.Fatalf("bin %d is %v, want %v", i, v, want)
+				}
+			}
+		})
+	}
+}
+
+// raiseFrom multiplies the level from a bin on.
+func (s Series) raiseFrom(from int, times float64) {
+	for i := from; i < len(s.Values); i++ {
+		s.Values[i] *= times
+	}
+}
+
+// Two shifts days apart are both undone.
+func TestLevelledTwice(t *testing.T) {
+	s := shifting(2, 21, 2, 11*noisyDay, math.MaxInt)
+	s.raiseFrom(15*noisyDay+50, 0.6)
+	got := s.levelled(dayAndWeek)
+	for _, c := range []struct {
+		bin   int
+		times float64
+	}{{5 * noisyDay, 1.2}, {13 * noisyDay, 0.6}, {18 * noisyDay, 1}} {
+		if r := got.Values[c.bin] / s.Values[c.bin]; math.Abs(r/c.times-1) > 0.02 {
+			t.Errorf("bin %d is multiplied by %.3f, want %v", c.bin, r, c.times)
+		}
+	}
+}
