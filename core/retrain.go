@@ -40,6 +40,7 @@ type ForecastTrained struct {
 	ID                              string
 	Origins                         int
 	From                            time.Time
+	Step                            time.Duration // of the history's bins
 	Model, Current, Seasonal, Naive float64
 	// OverCurrent, OverSeasonal and OverNaive are the model's leads over these.
 	OverCurrent, OverSeasonal, OverNaive forecast.Lead
@@ -229,9 +230,10 @@ func (s *Scheduler) trained(now time.Time, t *trainingRun) error {
 	if s.foresee.failing == "" { // it does answer here: that it did not there, in a process that has less, says nothing of it
 		t.got.Silent = ""
 	}
+	t.got.Step = t.what.History.Step
 	better, why := t.got.better(s.foresee.rival())
 	if quiet, mean, usual := t.what.History.Quiet(t.got.From); quiet {
-		better, why = false, fmt.Sprintf("too little traffic to tell: since %s %s records/s arrived on average, of %s usually", t.got.From.Local().Format("2006-01-02 15:04"), wholeRate(mean), wholeRate(usual))
+		better, why = false, fmt.Sprintf("too little traffic to tell: since %s %s records/s arrived on average, of %s usually", t.got.From.Local().Format(stampOf(t.what.History.Step)), wholeRate(mean), wholeRate(usual))
 	}
 	switch {
 	case t.err != nil && errors.Is(t.err, forecast.ErrShortHistory):
@@ -271,6 +273,14 @@ func removeCandidate(path string) {
 			_ = os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
 		}
 	}
+}
+
+// stampOf is how a moment between bins of a length is written for people: to the second where bins are no whole minutes.
+func stampOf(step time.Duration) string {
+	if step%time.Minute != 0 {
+		return time.DateTime
+	}
+	return "2006-01-02 15:04"
 }
 
 // besideRival is the error of a model and of its rival for people, in percent. Two that look alike are as good; where the lead is sure, as many digits as show it.
@@ -334,7 +344,7 @@ func (t ForecastTrained) better(r rival) (bool, string) {
 		return false, "too little is known of recent traffic to compare it"
 	}
 	errs := besideRival(t.Model, least, name, lead.Sure()) + also
-	errs += fmt.Sprintf(", of seasonal naive %.2f %%, over %d forecasts since %s", 100*t.Naive, t.Origins, t.From.Local().Format("2006-01-02 15:04"))
+	errs += fmt.Sprintf(", of seasonal naive %.2f %%, over %d forecasts since %s", 100*t.Naive, t.Origins, t.From.Local().Format(stampOf(t.Step)))
 	if t.Model >= 1 { // as where next to nothing arrived
 		return false, errs + ": no better than to expect nothing, whose error is 100 %"
 	}

@@ -569,3 +569,14 @@ func TestLeftoversOfTrainingsGo(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Of bins of seconds the beginning of what was measured is told to the second: by the minute it would be another window.
+func TestRetrainingTellsItsWindowByItsBins(t *testing.T) {
+	from := time.Date(2026, 3, 1, 10, 4, 37, 0, time.Local)
+	for step, want := range map[time.Duration]string{time.Second: "since 2026-03-01 10:04:37", time.Minute: "since 2026-03-01 10:04"} {
+		got := ForecastTrained{Origins: 100, From: from, Step: step, Model: 0.1, Current: 0.2, Seasonal: 0.3, Naive: 0.4}
+		if _, says := got.better(rival{}); !strings.Contains(says+";", want+";") && !strings.Contains(says+":", want+":") {
+			t.Errorf("of bins of %v: %s", step, says)
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/kale-sched/kale/forecast/fedformer"
 )
 
 // fedformerPart is a training of FEDformer after one of its epochs, with all that it is made from: what is gone on with needs nothing else.
@@ -54,12 +56,15 @@ func readPart(raw []byte) (p fedformerPart, err error) {
 }
 
 // ResumeFEDformer goes on with a training that was ended, from what [FEDformerOptions].Save was given last, as [TrainFEDformer] would have. Of the options it
-// takes Epochs and Threads, unless 0, Against, Runtime, Progress and Save; with another number of threads what it gives may differ in the last digits. It
+// takes Epochs and Threads, unless 0, a Width that is the training's, Against, Runtime, Progress and Save; with another number of threads what it gives may differ in the last digits. It
 // says from where the history was, too. ErrNoPart: it is none.
 func ResumeFEDformer(ctx context.Context, part []byte, o FEDformerOptions) (model []byte, r TrainReport, source string, err error) {
 	p, err := readPart(part)
 	if err != nil {
 		return nil, r, "", fmt.Errorf("go on with a training of fedformer: %w", err)
+	}
+	if width := cmp.Or(p.Width, fedformer.Small(p.Horizon).Width); o.Width != 0 && o.Width != width {
+		return nil, r, "", fmt.Errorf("go on with a training of fedformer: it is of width %d, and cannot go on with %d", width, o.Width)
 	}
 	if o.Epochs == 0 {
 		o.Epochs = p.Epoch

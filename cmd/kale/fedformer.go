@@ -118,12 +118,15 @@ func (f *trainFlags) checkResume(c *cobra.Command, args []string) (err error) {
 		return usagef("-resume goes on with what %s was being trained from: leave %s out", f.out, args[0])
 	}
 	c.Flags().Visit(func(given *pflag.Flag) {
-		if !slices.Contains([]string{"resume", "out", "epochs", "threads", "against", "json", "state-dir"}, given.Name) {
+		if !slices.Contains([]string{"resume", "out", "epochs", "threads", "width", "against", "json", "state-dir"}, given.Name) {
 			err = usagef("-resume goes on as %s was being trained: leave -%s out; -epochs may be more, and -threads others", f.out, given.Name)
 		}
 	})
 	if !c.Flags().Changed("epochs") && err == nil {
 		f.epochs = 0
+	}
+	if !c.Flags().Changed("width") {
+		f.width = 0
 	}
 	if !c.Flags().Changed("threads") {
 		f.threads = 0
@@ -145,7 +148,7 @@ func (a *app) resumeFEDformer(ctx context.Context, f trainFlags, against forecas
 	}
 	bar := a.progress()
 	defer bar.done()
-	model, r, source, err := forecast.ResumeFEDformer(ctx, part, forecast.FEDformerOptions{Epochs: f.epochs, Threads: f.threads, Against: against, Save: keepPart(f.out), Progress: a.epochs(bar)})
+	model, r, source, err := forecast.ResumeFEDformer(ctx, part, forecast.FEDformerOptions{Epochs: f.epochs, Threads: f.threads, Width: f.width, Against: against, Save: keepPart(f.out), Progress: a.epochs(bar)})
 	if errors.Is(err, forecast.ErrNoPart) {
 		err = fmt.Errorf("%s: %w: train anew", path, err)
 	}

@@ -298,19 +298,33 @@ func evalHorizons(given []string, p past) ([]int, error) {
 	return slices.Compact(out), nil
 }
 
-// strideOf is how far apart so many origins in n bins are, such that they fall on every phase of the season.
-func strideOf(n, origins, season int) int {
+// Of how many phases of a season moments are, at least, and what part of what is measured may be skipped for that.
+const (
+	stridePhases = 96
+	strideSkips  = 10
+)
+
+// strideOf is how far apart so many origins in n bins are, such that they fall on every phase of the season, or on stridePhases of them, and how many bins are skipped so that they are as many as were
+// asked for. Where those would be many, the origins are fewer instead.
+func strideOf(n, origins, season int) (every, skip int) {
 	common := func(a, b int) int {
 		for b != 0 {
 			a, b = b, a%b
 		}
 		return a
 	}
-	every := max(1, n/origins)
-	for every > 1 && common(every, season) > 1 {
+	most := max(1, season/stridePhases) // that a stride and the season have in common
+	start := max(1, n/origins)
+	for every = start; every > 1 && common(every, season) > most; {
+		every--
+	}
+	if skip = max(0, (n+every-1)/every-origins) * every; strideSkips*skip <= n {
+		return every, skip
+	}
+	for every = start; common(every, season) > most; {
 		every++
 	}
-	return every
+	return every, max(0, (n+every-1)/every-origins) * every
 }
 
 // horizonWords is a horizon in minutes for people.

@@ -105,6 +105,25 @@ func TestForecastEval(t *testing.T) {
 	}
 }
 
+// Moments are as many as were asked for, on many phases of the day, and no large part of what is measured is without them.
+func TestStride(t *testing.T) {
+	for _, c := range []struct{ n, origins, season int }{{6048, 400, 1440}, {6048, 60, 1440}, {1210, 60, 288}, {432, 60, 144}, {37590, 500, 1440}, {12172, 500, 24}} {
+		every, skip := strideOf(c.n, c.origins, c.season)
+		phases := map[int]bool{}
+		got := 0
+		for o := skip; o < c.n; o += every {
+			phases[o%c.season] = true
+			got++
+		}
+		if got != c.origins || 10*skip > c.n || len(phases) < min(c.season, 48, c.origins) {
+			t.Errorf("%+v: %d moments, every %d, %d bins skipped, %d phases", c, got, every, skip, len(phases))
+		}
+	}
+	if every, skip := strideOf(100, 50, 24); every != 5 || skip != 0 {
+		t.Errorf("of every second hour it makes every %d, %d skipped", every, skip)
+	}
+}
+
 // An event of the job file is no error of a forecaster that nobody told of it: all are measured as kale run forecasts, which knows of it, and none learns it.
 // A bin that is a thousand times too high is named, and changes no forecaster's error in the others by more than a little.
 func TestForecastEvalWithAFault(t *testing.T) {
@@ -341,7 +360,10 @@ func TestForecastFEDformer(t *testing.T) {
 		t.Errorf("exit code %d, %s", r.code, r.err)
 	}
 	// And it goes on as it says, with nothing else than that.
-	r = s.must("forecast", "train", "-resume", "-o", model, "-epochs", "2", "-threads", "2")
+	if r := s.run("forecast", "train", "-resume", "-o", model, "-width", "16"); r.code != exitFailed || !strings.Contains(r.err, "it is of width 8, and cannot go on with 16") {
+		t.Errorf("of another width: exit code %d, %s", r.code, r.err)
+	}
+	r = s.must("forecast", "train", "-resume", "-o", model, "-epochs", "2", "-threads", "2", "-width", "8")
 	if read(t, model) == before || !strings.Contains(r.err, "went on with the training on "+trace) || !strings.Contains(r.out, "fedformer") {
 		t.Errorf("%s\n%s", r.out, r.err)
 	}

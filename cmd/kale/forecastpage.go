@@ -152,7 +152,7 @@ func (a *app) courses(ctx context.Context, contenders []contender, p past, first
 	span := max(courseSeasons*int(slices.Min(p.seasons)/p.series.Step), courseLeast)
 	from := max(first+lead-1, len(values)-span)
 	every := max(1, (len(values)-from)/coursePoints)
-	q := asking{series: p.series, calendar: p.calendar(), steps: lead, threads: threads}
+	q := asking{series: p.series, calendar: p.calendar(), steps: lead, threads: threads, doing: "second of two passes: drawing"}
 	for bin := from; bin < len(values); bin += every {
 		q.origins = append(q.origins, bin-lead+1)
 		pic.T = append(pic.T, float64(p.series.At(bin).Unix()))

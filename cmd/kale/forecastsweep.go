@@ -203,7 +203,8 @@ type asking struct {
 	origins  []int // bins before each of the moments
 	steps    int   // bins ahead, as far as a contender reaches
 	threads  int
-	lean     bool // of the answers the point forecasts count
+	lean     bool   // of the answers the point forecasts count
+	doing    string // what for, for people; "": measuring
 }
 
 // answer is what a contender said at a moment.
@@ -222,11 +223,12 @@ func (a *app) record(ctx context.Context, contenders []contender, q asking) (all
 		quick = len(contenders)
 	}
 	known := quick
-	asked = a.ask(ctx, "measuring "+job.Count(quick, "forecaster"), contenders[:quick], q, answers)
+	doing := cmp.Or(q.doing, "measuring")
+	asked = a.ask(ctx, doing+" "+job.Count(quick, "forecaster"), contenders[:quick], q, answers)
 	if files := contenders[quick:]; len(files) > 0 && ctx.Err() == nil {
-		what := "measuring " + files[0].file
+		what := doing + " " + files[0].file
 		if len(files) > 1 {
-			what = "measuring " + job.Count(len(files), "model file")
+			what = doing + " " + job.Count(len(files), "model file")
 		}
 		if n := a.ask(ctx, what, files, q, answers); n > 0 {
 			asked, known = n, len(contenders)
@@ -292,8 +294,12 @@ func (a *app) evalAll(ctx context.Context, contenders []contender, p past, first
 	if origins == 0 {
 		origins = evalOrigins
 	}
-	every := strideOf(len(p.series.Values)-first, origins, season)
+	every, skip := strideOf(len(p.series.Values)-first, origins, season)
+	first += skip
 	q := asking{series: p.series, calendar: p.calendar(), steps: slices.Max(horizons), threads: f.workers}
+	if f.out != "" {
+		q.doing = "first of two passes: measuring"
+	}
 	for o := first; o < len(p.series.Values); o += every {
 		came := func(h int) bool { return o+h <= len(p.series.Values) && !math.IsNaN(p.series.Values[o+h-1]) }
 		if slices.ContainsFunc(horizons, came) { // else nothing is measured there

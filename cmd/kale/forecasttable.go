@@ -112,7 +112,7 @@ func (a *app) tableCell(ctx context.Context, p published, s forecast.Series, h i
 	first := 16 * p.month
 	o := forecast.BacktestOptions{Steps: h, First: first, Every: 1, Whole: true}
 	if f.origins > 0 {
-		o.Every = strideOf(len(s.Values)-h-first+1, f.origins, int(day/p.step))
+		o.Every, _ = strideOf(len(s.Values)-h-first+1, f.origins, int(day/p.step))
 	}
 	interrupted := func() error {
 		return fmt.Errorf("forecast eval -table: interrupted in the cell %s/%d", p.name, h)

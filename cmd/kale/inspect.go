@@ -320,7 +320,11 @@ func (a *app) preflight(ctx context.Context, l *loaded, how inspection) (job.Top
 		diags = append(diags, core.CheckFolder(l.Job)...)
 	}
 	if l.draft.Known("forecast.interval") {
-		diags = append(diags, core.CheckForecast(l.Job)...)
+		found := core.CheckForecast(l.Job)
+		if len(found) == 0 && how.all {
+			found = core.TryForecast(ctx, l.Job)
+		}
+		diags = append(diags, found...)
 	} else if l.Forecast.ModelFile() != "" {
 		l.omit(forecasts)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,7 +114,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 
 // exact is a number as a bound that is not rounded.
 func exact(v float64) string {
-	if v != math.Trunc(v) {
+	if v != math.Trunc(v) || math.Abs(v) < 10 {
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	}
 	return number(v)
@@ -304,6 +305,9 @@ func (a *app) replayedJob(f replayFlags) (j *job.Job, from string, err error) {
 		j.Forecast.Model = f.forecaster
 		if file := j.Forecast.ModelFile(); !f.forecasts() && (file == "" || exists(file)) { // it is asked for nothing
 			break
+		}
+		if known := []string{job.ForecastSeasonal, job.ForecastEnsemble, replay.PerfectForecast}; filepath.Ext(f.forecaster) != ".onnx" && j.Forecast.ModelFile() != "" && !exists(f.forecaster) {
+			return nil, "", usagef("-forecaster %q: %swant %s, or a model's .onnx file", f.forecaster, job.DidYouMean(f.forecaster, known), oneOf(known))
 		}
 		if err := core.CheckForecaster(j, f.forecaster); err != nil {
 			return nil, "", fmt.Errorf("-forecaster: %w", err)

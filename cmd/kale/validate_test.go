@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/kale-sched/kale/core/onnx"
+	"github.com/kale-sched/kale/core/onnx/onnxtest"
 )
 
 // A cluster that cannot be asked is an error to who validates, at the attribute by which it is reached where that is wrong; who does not ask it is told nothing of it.
@@ -91,5 +95,23 @@ func TestValidateSeveral(t *testing.T) {
 	var one judged
 	if r := s.run("validate", "-offline", "-json", a); json.Unmarshal([]byte(r.out), &one) != nil || !one.Valid || one.Job == "" {
 		t.Errorf("validate -json of one prints %s", r.out)
+	}
+}
+
+// A model file that keeps the contract and computes nothing is no valid forecast.model.
+func TestValidateRunsTheForecastModel(t *testing.T) {
+	t.Parallel()
+	onnxtest.Library(t)
+	s := newShell(t).withPrograms()
+	_, text := scaffolded(t, s)
+	mute, good := filepath.Join(t.TempDir(), "mute.onnx"), filepath.Join(t.TempDir(), "good.onnx")
+	writeModel(t, mute, "mute", time.Minute, 10, func(g *onnx.Graph, x *onnx.Tensor) *onnx.Tensor { return g.Log(g.Neg(x)) }) // NaN
+	writeModel(t, good, "good", time.Minute, 10, same)
+	for model, fails := range map[string]bool{mute: true, good: false} {
+		file := write(t, withLine(t, withLine(t, withLine(t, text, "forecast", "model", `"`+model+`"`), "forecast", "interval", `"1m"`), "forecast", "horizon", `"10m"`))
+		r := s.run("validate", "-offline", file)
+		if told := strings.Contains(r.err, "The forecast model gives no forecast") && strings.Contains(strings.Join(strings.Fields(r.err), " "), "its output for bin 0 is NaN"); told != fails || (r.code != exitDone) != fails {
+			t.Errorf("%s: exit code %d, %s", model, r.code, r.err)
+		}
 	}
 }
