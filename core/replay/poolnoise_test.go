@@ -232,7 +232,7 @@ func TestAJobsJumpsDoNotShakeTheOthers(t *testing.T) {
 			var over, fixed [3]float64
 			back := 0
 			for seed := range uint64(draws) {
-				specs := p.trio(seed, sigma, 1, seed%2 == 1)
+				specs := p.trio(seed, sigma, 1, seed%4 != 0) // forecasts take most of the time
 				now, best := p.watch(t, 7, seed, nil, specs, nil), p.watch(t, 7, seed, []int{3, 2, 2}, specs, nil)
 				back += now.reversals()
 				for i := range over {
@@ -264,7 +264,7 @@ func TestATrueStepIsServed(t *testing.T) {
 		move += p.drain.To
 		for _, sigma := range []float64{0, .2, .4} {
 			for seed := range uint64(draws / 2) {
-				after, out := p.served(t, seed, p.trio(seed, sigma, 2, false), 4)
+				after, out := p.served(t, seed, p.trio(seed, sigma, 2, true), 4)
 				took := time.Duration(after) * p.step
 				most := 5 * p.step // as ever
 				if p.step == time.Second {
