@@ -15,7 +15,7 @@
 //   - Worth. Among jobs of one priority a worker goes to where it is worth most per GPU, so that what is missing is missed least. What a worker of a job of
 //     weight 2 is worth counts twice; no weight is anything to another priority.
 //   - Calm. Among these a worker that a job holds counts for more, by what a change costs: Move for the GPUs, which are paid while they do not train, and as
-//     large a part of what the worker is worth, which nobody has meanwhile. What was given to a job no longer ago than it takes to move a worker is not taken for another of its priority. And
+//     large a part of what the worker is worth, which nobody has meanwhile. Of what a job holds nothing is taken for another of its priority, while it was given some of it no longer ago than it takes to move a worker. And
 //     nobody drains for what a job asks for in one moment: only for what it has asked for as long as moving a worker takes, a quarter of the patience at most (an Asked says so), or is owed. What nobody else wants it has at once.
 //     Nor does a worker move because of what it is worth in one moment: one that a job holds counts for the most that it was worth in that time, one that it lacks for the least.
 //   - Whim. A job whose traffic jumps asks of others no more than a calm reading of that traffic says (core/plan's CalmOf: what it needs on the whole, as far as that is more than chance), whatever it asks
@@ -26,7 +26,7 @@
 //     for those who have asked for more long enough, and stays with it while there are none, and until it has not needed it for as long as two moves take: there and back.
 //   - Fairness. Where all this is equal, in proportion to weights, of what is beyond the guarantees, rounded to workers (Webster's method); where that is
 //     equal too, to who holds the worker. Where no worker that jobs of a priority still want is worth anything (a twentieth of its GPUs at least), or nobody
-//     knows its worth, the proportion decides alone, whoever holds what.
+//     knows its worth, the proportion decides alone, whoever holds what, but for what was given a moment ago (see Calm).
 //   - Nothing lies idle: a GPU is left over only when nobody asks for it, or when it is too few for one more worker.
 //   - Unknown is never zero. What a job holds that could not be looked at yet counts as its limit; while that does not leave room for what the others
 //     hold, nobody gets more and nobody gives back.

@@ -37,7 +37,7 @@ type Job struct {
 	Move float64 `json:"move,omitempty"`
 	Back int     `json:"back,omitempty"`
 	// Fresh are those of Ask that it has not asked for all the time that moving a worker takes: beyond what it holds and is owed, nobody drains for them.
-	// Settling are those of Staying that it was given no longer ago than that: among jobs of its priority they are not taken. An Asked says both.
+	// Settling are those of Staying that it was given no longer ago than that: where there are any, jobs of its priority take none of its workers. An Asked says both.
 	Fresh    int `json:"fresh,omitempty"`
 	Settling int `json:"settling,omitempty"`
 	// Late: it is over its objective. Calm is how many workers it needs by its traffic on the whole, where that jumps, and CalmMost how many at the most; 0: its traffic does not jump, or nobody

@@ -221,18 +221,18 @@ func (p pace) served(t testing.TB, seed uint64, specs []spec, want int) (after i
 const draws = 8
 
 // A job of priority whose traffic jumps does not shake the others of its pool: they are hardly oftener over their objectives than where each has what is best for all three (one of 3, 2 and 2,
-// since each must carry its mean), in a pool of seconds as in one of minutes. When it asked for what each jump needs, they were over for 30 to 85 % of the time at a deviation of .4 or .6.
+// since each must carry its mean), in a pool of seconds as in one of minutes. When it asked for what each jump needs, the others were over for 23 to 84 % of the time at a deviation of .4 or .6.
 func TestAJobsJumpsDoNotShakeTheOthers(t *testing.T) {
 	t.Parallel()
 	was := map[string]map[float64]int{ // reversals in these draws, when each jump was asked for
-		"seconds": {.2: 0, .4: 90, .6: 124}, "minutes": {.2: 140, .4: 422, .6: 434},
+		"seconds": {.2: 0, .4: 89, .6: 123}, "minutes": {.2: 141, .4: 443, .6: 471},
 	}
 	for _, p := range paces() {
 		for _, sigma := range []float64{.2, .4, .6} {
 			var over, fixed [3]float64
 			back := 0
 			for seed := range uint64(draws) {
-				specs := p.trio(seed, sigma, 1, seed%2 == 1)
+				specs := p.trio(seed, sigma, 1, seed%4 != 0) // forecasts take most of the time
 				now, best := p.watch(t, 7, seed, nil, specs, nil), p.watch(t, 7, seed, []int{3, 2, 2}, specs, nil)
 				back += now.reversals()
 				for i := range over {
@@ -264,7 +264,7 @@ func TestATrueStepIsServed(t *testing.T) {
 		move += p.drain.To
 		for _, sigma := range []float64{0, .2, .4} {
 			for seed := range uint64(draws / 2) {
-				after, out := p.served(t, seed, p.trio(seed, sigma, 2, false), 4)
+				after, out := p.served(t, seed, p.trio(seed, sigma, 2, true), 4)
 				took := time.Duration(after) * p.step
 				most := 5 * p.step // as ever
 				if p.step == time.Second {
