@@ -228,7 +228,7 @@ func TestRetrainDoesNotJudgeByNextToNothing(t *testing.T) {
 		taken bool
 		says  string
 	}{
-		{history.At(100), false, "was not taken: too little traffic to tell: since " + history.At(100).Local().Format("2006-01-02 15:04") + " 0.2 records/s arrived on average, of 50 usually"},
+		{history.At(100), false, "was not taken: too little traffic to tell: since " + history.At(100).Local().Format(time.DateTime) + " 0.2 records/s arrived on average, of 50 usually"},
 		{history.At(90), true, "promoted: its error is 1.00 %"},
 	} {
 		raw, id, err := someModel(20, []time.Duration{time.Minute}, 1)

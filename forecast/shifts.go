@@ -11,7 +11,6 @@ const (
 	shiftBlocks = 96   // of the shortest season, at least: a quarter of an hour of a day
 	shiftBefore = 4    // the level before a shift is that of this part of the season
 	shiftLeast  = 1.25 // a factor closer to 1 is left to the level ratios
-	shiftMost   = 10.0 // and one beyond this too: next to nothing, or out of next to nothing, is no level
 	shiftTwice  = 2.0  // it is so many times as large as anything before it, as a logarithm
 	shiftLasts  = 2    // seasons: what goes back within them, or on, was a spell
 	shiftKeeps  = 0.5  // it stays within so much of its logarithm, in each part of those seasons
@@ -29,7 +28,7 @@ type shift struct {
 // seasons is of the days before and after for weeks, and the largest errors are those of the shift itself. It shares Values where there is no shift.
 //
 // A shift is what no past of the stream explains: the level, beside a season before and the hours before that, moves by shiftTwice of what it ever moved by, in the first two blocks
-// of it already. So a stream of bursts has none. What is over within shiftLasts seasons was a spell, and stays, as the errors that it made. How large a shift is, is measured again each time that twice as much of it has come, until a season has:
+// of it already. So a stream of bursts has none. What is over within shiftLasts seasons was a spell, and stays, as the errors that it made. How large a shift is, is measured again each time that twice as much of it has come, until most of a season has:
 // not at each bin, since all that was learnt depends on it.
 func (s Series) levelled(seasons []time.Duration) Series {
 	var lags []int
@@ -42,7 +41,7 @@ func (s Series) levelled(seasons []time.Duration) Series {
 		return s
 	}
 	slices.Sort(lags)
-	if day := int(24 * time.Hour / s.Step); lags[0] == day {
+	if day := int(24 * time.Hour / s.Step); slices.Contains(lags, day) {
 		lags = append(lags, shiftWeek*day)
 		slices.Sort(lags)
 	}
@@ -98,7 +97,6 @@ func newShiftSearch(s Series, lags []int) *shiftSearch {
 			}
 		}
 		if 2*n < block {
-			n = 0 // 0/0
 			sum = math.NaN()
 		}
 		f.blocks = append(f.blocks, sum/float64(n))
