@@ -262,7 +262,7 @@ func slowPlugin(t *testing.T) (dir string, asked func() bool, answer func()) {
 // A backend that takes its time is said to be waited for.
 func TestValidateSaysThatItWaitsForTheBackend(t *testing.T) {
 	s := newShell(t).withPrograms()
-	s.patience = 50 * time.Millisecond
+	s.patience = 400 * time.Millisecond
 	dir, _, answer := slowPlugin(t)
 	validate := s.start("validate", lifeAt(t, broker(t, stream.TopicSpec{Name: "clicks", Partitions: 2})), "-plugin-dir", dir)
 	const waits = "waiting for the backend \"local\", which has not answered yet\n"

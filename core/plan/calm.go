@@ -32,14 +32,14 @@ const (
 )
 
 // CalmOf reads the traffic of an observation calmly, of which past is the arrivals up to now, for a pool in which it takes so long to move a worker. It is of
-// jobs without a forecast that knows its errors: one that does has weighed what jumps.
+// jobs without a forecast to trust: what jumps within one that is trusted is no surprise. That a forecast knows how wrong it is makes nothing of what jumps a need: what it plans for, with room for the next jump, others do not drain for.
 //
 // It is the mean of the longest stretch up to now that is of one level (Lepski's method): of stretches as long as a move and ever longer, as long as each mean lies no further from those of the shorter ones than
 // chance gives, by how much the traffic varies within the stretch and just before it. So a step of smooth traffic counts as a whole when it has lasted for a move, and one of
 // traffic that jumps the later the more that jumps.
 func CalmOf(o Observation, past Series, move time.Duration) Calm {
 	f := o.Forecast
-	if o.problem() != "" || f.Trusted && len(f.Mean) > 0 || f.Calibrated && len(f.Mean) > 0 || past.Step <= 0 {
+	if o.problem() != "" || f.Trusted && len(f.Mean) > 0 || past.Step <= 0 {
 		return Calm{}
 	}
 	rates, step := thinned(past, max(move, past.Step))
