@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -71,15 +70,6 @@ type bottleneck struct {
 	Over  time.Time `json:"over,omitzero"`
 }
 
-// shortfall is that Workers trained less than arrived, though F says that they train it: until it is over none of one more is let go for what F says.
-type shortfall struct {
-	Workers int       `json:"workers"`
-	Load    float64   `json:"load"`
-	Trained float64   `json:"trained"`
-	Since   time.Time `json:"since"`
-	Tries   int       `json:"tries"`
-}
-
 const (
 	// trialGain is which part of the throughput that F promises for more workers must be seen, and trialLeast the least that tells it from chance [ours].
 	trialGain, trialLeast = 0.15, 0.05
@@ -93,8 +83,6 @@ const (
 	// hotWindows is how many windows in a row show what is trained of one partition: its reader goes from one of its partitions to the next, so that one window
 	// has a third less of it or more than another [measured].
 	hotWindows = 3
-	// shortOf is the part of F below which what is trained under a lag is less than F says, and shortLoad the part of the load below which it is another load.
-	shortOf, shortLoad = 0.9, 0.9
 )
 
 // cooled is so many of the longest cooldowns.
@@ -186,7 +174,7 @@ func (s *sheet) found(b *bottleneck) {
 	if was != nil && was.Partitions == b.Partitions && !was.changed(b.Arriving) && o.Now.Sub(was.Since) < 2*o.retryIn(was.Tries) {
 		b.Tries = was.Tries + 1
 	}
-	s.next.Bottleneck, s.next.Short = b, nil
+	s.next.Bottleneck, s.next.Short, s.next.Few = b, nil, nil
 }
 
 // tried ends a trial: with more trained, in vain or, where the lag has fallen without more being trained, with a suspicion, which another such one confirms.
@@ -272,37 +260,11 @@ func (s *sheet) begin(d *Decision) {
 	}
 	t := &trial{From: d.Current, To: d.Target, Hot: rounded(o.Hottest.Trained), All: rounded(o.Flow.Trained)}
 	s.next.Trial = t
-	f := s.capacity(s.current)
-	rate, ok := s.lastRate()
-	if s.prev.Blind || s.prev.LagNew || !ok || !(s.load <= f) || o.Flow.Trained >= min(rate, shortOf*f) {
-		return
-	}
-	t.Short = &shortfall{Workers: s.current, Load: rounded(s.load), Trained: t.All, Since: o.Now, Tries: 1}
-	if was := s.prev.Short; was != nil && s.load >= shortLoad*was.Load && s.load*shortLoad <= was.Load {
-		t.Short.Tries = was.Tries + 1
-	}
-}
-
-// keepEnough lets no more workers go for a load than leave one more than were too few for it, though F says that they are enough: else they would be let
-// go as soon as the lag has fallen, and added again when it has risen.
-func (s *sheet) keepEnough(p *proposal) {
-	short, o := s.next.Short, s.o
-	if short == nil || math.IsNaN(p.load) {
-		return
-	}
-	left := o.retryIn(short.Tries) - o.Now.Sub(short.Since)
-	if left <= 0 || left > o.retryIn(short.Tries) || p.load < shortLoad*short.Load {
-		return
-	}
-	least := min(short.Workers+1, s.current)
-	if p.want >= least {
-		return
-	}
-	why := fmt.Sprintf("%s trained %s while the lag rose, where F says %s, so that %s are kept for such a load for another %s",
-		workers(short.Workers), formatRate(short.Trained), formatRate(s.capacity(short.Workers)), workers(least), formatDuration(left))
-	s.note("too few before", float64(short.Workers), "workers", "trained less than arrived, and less than F says")
-	p.want, p.source, p.reason = least, "lag", p.reason+"; "+why
-	if least == s.current {
-		p.hold = append(p.hold, why)
+	if f := s.tooFew(); f != nil {
+		f.Tries = 1
+		if was := s.prev.Short; was != nil && was.alike(s.load) {
+			f.Tries = was.Tries + 1
+		}
+		t.Short = f
 	}
 }

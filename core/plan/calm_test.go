@@ -112,11 +112,11 @@ func TestWhatIsNotRead(t *testing.T) {
 	}
 	for name, c := range map[string]Calm{
 		"even": with(flat(100_000, 100), nil), "a step": with(append(flat(50_000, 60), flat(100_000, 40)...), nil), "a ramp": with(ramp, nil), "a day": with(wave, nil),
-		"a moment": with(jumps[:7], nil),
-		"nothing":  with(nil, nil),
-		"unknown":  with(Values{math.NaN(), math.NaN()}, nil),
-		"no step":  with(jumps, func(_ *Observation, s *Series) { s.Step = 0 }),
-		"trusted":  with(jumps, func(o *Observation, _ *Series) { o.setForecast(flat(100_000, 60)) }),
+		"a moment":      with(jumps[:7], nil),
+		"nothing":       with(nil, nil),
+		"unknown":       with(Values{math.NaN(), math.NaN()}, nil),
+		"no step":       with(jumps, func(_ *Observation, s *Series) { s.Step = 0 }),
+		"trusted":       with(jumps, func(o *Observation, _ *Series) { o.setForecast(flat(100_000, 60)) }),
 		"not to decide": with(jumps, func(o *Observation, _ *Series) { o.Model = linear; o.Limits.Max = 0 }),
 	} {
 		if c != (Calm{}) {
