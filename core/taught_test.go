@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kale-sched/kale/core/rpc"
+	"github.com/kale-sched/kale/estimator"
 )
 
 // stopped stops the job and forgets its members.
@@ -70,6 +71,9 @@ func TestWhatOtherWorkersTaughtIsAPrior(t *testing.T) {
 				if got := r.s.basis(r.now); len(got.Measured) > 0 || !strings.HasPrefix(got.Prior, c.source) {
 					t.Errorf("basis %+v", got)
 				}
+				if got := r.s.priorSource(); c.prior == 3000 && !strings.HasSuffix(got, "; kale profile measures these") {
+					t.Errorf("the source %q does not say what helps", got)
+				}
 				if err := r.s.save(); err != nil {
 					t.Fatal(err)
 				}
@@ -116,4 +120,133 @@ func TestWhatAnOlderSchedulerLearntStays(t *testing.T) {
 	if !r.s.online.Measured(2, 2) || r.s.want.Taught == nil {
 		t.Errorf("measured %v, taught %+v", r.s.online.Measured(2, 2), r.s.want.Taught)
 	}
+}
+
+// become makes the scheduler know workers of other settings: an emulated step that long, and a theta unless it is nil.
+func (r *rig) become(step time.Duration, theta []float64) {
+	r.t.Helper()
+	j := *r.job
+	if j.Workers.EmulateStep = step; theta != nil {
+		j.Throughput.Theta = theta
+	}
+	r.job = &j
+	if err := r.s.save(); err != nil {
+		r.t.Fatal(err)
+	}
+	r.reopen()
+}
+
+// measures teaches the model what two workers train under full load, in records/s.
+func (r *rig) measures(rate float64) {
+	for range 4 {
+		r.now = r.now.Add(time.Minute)
+		r.s.learn(estimator.Sample{At: r.now, Workers: 2, Rate: rate, Saturated: true})
+	}
+}
+
+// guesses checks F(2), that nothing is measured, and what the prior comes from.
+func (r *rig) guesses(when string, want float64, source string) {
+	r.t.Helper()
+	if got := r.s.online.Model().Throughput(2, 2); math.Abs(got-want) > 0.01*want || r.s.online.Measured(2, 2) {
+		r.t.Errorf("%s: F(2) = %v, measured %v; want %v by the prior", when, got, r.s.online.Measured(2, 2), want)
+	}
+	if got := r.s.priorSource(); !strings.HasPrefix(got, source) {
+		r.t.Errorf("%s: the prior is %q, want %q", when, got, source)
+	}
+}
+
+const (
+	byThese  = "what was measured with these workers, until "
+	byOthers = "what was measured with other workers, until "
+	byFile   = "the job file's theta"
+)
+
+// Workers that are set up again as some were before are taken to train what those did, however often that goes to and fro without a full load.
+func TestTaughtAgainByTheSameWorkers(t *testing.T) {
+	const fast, slow = 160 * time.Millisecond, 320 * time.Millisecond
+	r := newRig(t, rigOptions{})
+	r.become(fast, nil)
+	r.measures(3000)
+	r.become(slow, nil)
+	r.guesses("slower", 3000, byOthers)
+	r.measures(1500)
+	for range 2 {
+		r.become(fast, nil)
+		for range 2 { // also once the scheduler is started again
+			r.guesses("fast again", 3000, byThese)
+			if e := r.s.online.Confidence().Error(2, 2); e > 0.15 {
+				t.Errorf("what these workers trained is said to be %.0f %% off", 100*e)
+			}
+			r.become(fast, nil)
+		}
+		r.become(slow, nil)
+		r.guesses("slow again", 1500, byThese)
+	}
+	r.become(fast, nil)
+	r.measures(2700)
+	r.become(slow, nil)
+	r.become(fast, nil)
+	r.guesses("what was measured last counts", 2700, byThese)
+	r.become(time.Second, nil)
+	r.guesses("settings that are new", 2700, byOthers)
+}
+
+// What is known of other settings is bounded, and those that were left longest ago go first.
+func TestTaughtKeepsTheLastSettings(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	step := func(i int) time.Duration { return time.Duration(i+1) * 100 * time.Millisecond }
+	for i := range 7 {
+		r.become(step(i), nil)
+		r.measures(3000 - 200*float64(i))
+	}
+	if got := len(r.s.want.Taught.Known); got != knownKept {
+		t.Fatalf("%d other settings are known, want %d", got, knownKept)
+	}
+	for i := range 7 {
+		r.become(step(2), nil) // the oldest that is known, at first
+		r.guesses("the oldest", 2600, byThese)
+		r.become(step(6-i%4), nil)
+		r.guesses("those since", 3000-200*float64(6-i%4), byThese)
+		if got := len(r.s.want.Taught.Known); got != knownKept {
+			t.Fatalf("%d other settings are known, want %d", got, knownKept)
+		}
+	}
+	r.become(step(0), nil)
+	r.guesses("those that are forgotten", 2200, byOthers) // by the last ones
+}
+
+// A theta that was changed since workers were measured counts instead of that, until they are measured by it.
+func TestTaughtByANewerTheta(t *testing.T) {
+	const fast, slow = 160 * time.Millisecond, 320 * time.Millisecond
+	was, newer := []float64{0.001, 0, 0}, []float64{0.0005, 0, 0}
+	r := newRig(t, rigOptions{})
+	r.become(fast, was)
+	r.measures(3000)
+	r.become(slow, nil)
+	r.measures(1500)
+	r.become(fast, newer)
+	r.guesses("a newer theta", 4000, byFile)
+	r.measures(3500)
+	r.become(slow, nil)
+	r.become(fast, nil)
+	r.guesses("measured by the newer theta", 3500, byThese)
+	r.become(fast, was)
+	r.guesses("a theta that is changed later", 2000, byFile)
+	r.measures(3300)
+	r.become(slow, nil)
+	r.become(fast, nil)
+	r.guesses("measured by that", 3300, byThese)
+}
+
+// A state of a scheduler that kept the last prior alone is taken up as it is.
+func TestTaughtByAnOlderState(t *testing.T) {
+	r := newRig(t, rigOptions{})
+	r.become(100*time.Millisecond, nil)
+	r.measures(3000)
+	r.become(200*time.Millisecond, nil)
+	r.s.want.Taught.Known = nil
+	r.become(200*time.Millisecond, nil)
+	r.guesses("as before", 3000, byOthers)
+	r.become(100*time.Millisecond, nil)
+	r.guesses("never known", 3000, byOthers)
 }
