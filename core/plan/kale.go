@@ -23,6 +23,7 @@ import (
 //   - A scale-in leaves inRoom times the headroom, so that a load whose headroom just fills
 //     the workers that would stay does not take a worker away and give it back by turns.
 //     Without a headroom, as in the paper, it is Eq. 10 both ways.
+//   - Where the last bins came above all that is forecast for now, they count (surge.go).
 //   - Where the forecast does not reach τ beyond that lead, τ is cut to what it
 //     reaches; else the tail rule of Algorithm 1 would put off every scale-out.
 //   - Without a forecast to trust it is reactive: the largest rate of the last τ
@@ -39,6 +40,7 @@ func (k kale) propose(s *sheet) proposal {
 	var expect float64 // the largest load expected until the lead, without headroom
 	if why == "" {
 		p, expect = k.planned(s, mean, start)
+		s.surge(&p)
 	} else {
 		p, expect = s.reactive(why)
 	}
