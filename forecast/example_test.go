@@ -48,7 +48,7 @@ func ExampleBacktest() {
 	}
 	fmt.Printf("%s: %d origins, WAPE %.1f %%\n", r.Source, r.Origins, 100*r.WAPE)
 	// Output:
-	// seasonal: 72 origins, WAPE 0.7 %
+	// seasonal: 72 origins, WAPE 0.4 %
 }
 
 func ExampleTrainLinear() {
