@@ -43,6 +43,9 @@ func (f fedformerFlags) check(c *cobra.Command, trained bool, other string) erro
 	if f.threads < 1 || f.width < 1 || f.epochs < 1 {
 		return usagef("-threads %d, -width %d, -epochs %d: want 1 or more of each", f.threads, f.width, f.epochs)
 	}
+	if heads := fedformer.Small(1).Heads; f.width%heads != 0 { // before anything is learnt
+		return usagef("-width %d: want a multiple of %d, the number of heads among which it is divided", f.width, heads)
+	}
 	return nil
 }
 

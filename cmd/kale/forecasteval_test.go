@@ -337,11 +337,12 @@ func TestForecastFEDformer(t *testing.T) {
 		"-seed is of FEDformer: give -model fedformer too":    {"train", "-seed", "2", "-o", model, "-trace", trace},
 		"-threads is of FEDformer: give -model fedformer too": {"train", "-threads", "2", "-o", model, "-trace", trace},
 		"-threads 0, -width 64":                               {"eval", "-threads", "0", "-trace", trace},
+		"-width 7: want a multiple of 8":                      {"eval", "-fedformer", "-width", "7", "-trace", trace},
 		"-width 0, -epochs 10: want 1 or more":                {"train", "-model", "fedformer", "-width", "0", "-o", model, "-trace", trace},
 		`-model "prophet": want linear, fedformer, nlinear`:   {"train", "-model", "prophet", "-o", model, "-trace", trace},
 		"-model ensemble needs no file":                       {"train", "-model", "ensemble", "-o", model, "-trace", trace},
 		"-input 100: want 1 bin or more, and a -model other":  {"train", "-input", "100", "-o", model, "-trace", trace},
-		"-fedformer too": {"eval", "-table", t.TempDir(), "-epochs", "2"},
+		"-fedformer too":                                      {"eval", "-table", t.TempDir(), "-epochs", "2"},
 	} {
 		if r := s.run(append([]string{"forecast"}, args...)...); r.code != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%v: exit code %d, %s", args, r.code, r.err)

@@ -105,7 +105,7 @@ in three parts of the world and whose peaks need 2 to 16 workers. The parts are 
 	fl.IntVar(&f.jobs, "jobs", 0, "replay a fleet of so many `JOBS`, at most "+number(replay.MostJobs)+", on one pool, and in parts (default: one job, no pool)")
 	fl.IntVar(&f.gpus, "gpus", 0, "of a fleet's pool (default: 8 for each job)")
 	fl.IntVar(&f.priority, "priority", 0, "how many `JOBS` of a fleet go before the others (default: a tenth)")
-	a.jsonFlag(c, "print the figures as JSON")
+	a.jsonFlag(c, "print the figures as JSON; as in the tables, sums are of a day")
 	fl.StringVarP(&f.out, "out", "o", "", "`FILE` for an HTML page with tables and charts")
 	fl.StringArrayVar(&f.vars, "var", nil, "`NAME=VALUE` of a variable of the job file; may be repeated")
 	fl.StringArrayVar(&f.varFiles, "var-file", nil, "`FILE` of NAME = VALUE for the job file's variables; may be repeated")

@@ -262,7 +262,7 @@ func (r *Report) note() {
 		add(trainedBy, r.ThroughputFrom)
 	}
 	if r.course.NoPast {
-		add("The trace holds too little before what is replayed for a forecast: policies that forecast begin without one.")
+		add("The trace holds too little before what is replayed for a forecast: policies that forecast, cost and kale among them, begin without one, and go by what came until then.")
 	}
 	if r.Coarse {
 		add("The trace's bins are longer than %s: what happens within them is noise, so the figures are not to be held against those of finer traces.", job.FormatDuration(CoarseBin))

@@ -231,7 +231,11 @@ func (p *rowParser) said(step time.Duration) []string {
 	case p.twice == 1:
 		say("line %d says the same as another, and was left out.", p.twiceLine)
 	case p.twice > 1:
-		say("%d rows say the same as another, the first on line %d, and were left out.", p.twice, p.twiceLine)
+		clocks := ""
+		if p.stamps.localTime && p.unsorted > 0 {
+			clocks = "; where they are of the hour that is lived twice when clocks are put back, the times are local, and those after it are an hour early: write times in UTC or with their offset, such as 02:30:00+02:00"
+		}
+		say("%d rows say the same as another, the first on line %d, and were left out%s.", p.twice, p.twiceLine, clocks)
 	}
 	if p.snapped > 0 {
 		taken := ""

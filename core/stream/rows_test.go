@@ -86,6 +86,10 @@ var exports = map[string]struct {
 		notes: []string{"line 3 says the same as another, and was left out."}},
 	"two files in one": {text: "2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n2024-05-01T00:00:00Z,1\n2024-05-01T00:01:00Z,2\n", want: minutes(1, 2), notes: []string{
 		"the rows are not in order of time, the first on line 3: they were sorted.", "2 rows say the same as another, the first on line 3, and were left out."}},
+	"an hour lived twice, of which nothing changed": {text: "2024-10-27 02:00:00,1\n2024-10-27 02:30:00,2\n2024-10-27 02:00:00,1\n2024-10-27 02:30:00,2\n2024-10-27 03:00:00,3\n",
+		want: Curve{Start: time.Date(2024, 10, 27, 2, 0, 0, 0, time.UTC), Step: 30 * time.Minute, Rates: []float64{1, 2, 3}},
+		notes: []string{"the rows are not in order of time, the first on line 3: they were sorted.",
+			"2 rows say the same as another, the first on line 3, and were left out; where they are of the hour that is lived twice when clocks are put back, the times are local, and those after it are an hour early: write times in UTC or with their offset, such as 02:30:00+02:00."}},
 	"one time only": {text: "2024-05-01T00:00:00Z,1\n2024-05-01T00:00:00Z,1\n", fail: "t.csv:2:1: all rows are of one time; a curve needs at least 2, to know the length of a bin"},
 	"clocks put back": {text: "2024-10-27 02:00:00,1\n2024-10-27 02:30:00,2\n2024-10-27 02:00:00,3\n2024-10-27 02:30:00,4\n",
 		fail: "t.csv:3:1: 2024-10-27T02:00:00Z has a rate of 3 here and of 1 on line 1: keep the right one; where it is the hour that is lived twice when clocks are put back, " +
