@@ -210,7 +210,7 @@ func (f *shiftSearch) spell(s shift, size float64) {
 	}
 }
 
-// lasted says whether the level is about as after a shift in all the parts of the next seasons that have come. What was before it has been raised.
+// lasted says whether the level is about as after a shift in all the parts of the next seasons that have come, and lately. What was before it has been raised.
 func (f *shiftSearch) lasted(s shift, lag int, level float64) bool {
 	part := f.before() * f.block
 	for k := 0; k < shiftLasts*f.lags[0]/part && s.bin+(k+1)*part <= len(f.y); k++ {
@@ -218,6 +218,12 @@ func (f *shiftSearch) lasted(s shift, lag int, level float64) bool {
 		if math.Abs(off) > shiftKeeps*math.Abs(math.Log(s.factor)) {
 			return false
 		}
+	}
+	// Of a part that has not come as a whole, the last two blocks tell: a spell of an hour is not taken for a shift for hours after it.
+	to := f.from + len(f.blocks)*f.block
+	if from := to - 2*f.block; from >= s.bin+2*f.block {
+		off := math.Log(f.ratio(from, to, lag) / level)
+		return !(math.Abs(off) > shiftKeeps*math.Abs(math.Log(s.factor)))
 	}
 	return true
 }

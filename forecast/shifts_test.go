@@ -123,3 +123,32 @@ func TestLevelledTwice(t *testing.T) {
 		}
 	}
 }
+
+// A surge of most of an hour that no past told is followed within two blocks, and not taken for a shift for hours after it has gone.
+func TestASpellIsNoShift(t *testing.T) {
+	const day, begin, lasts = 1440, 10*1440 + 700, 60
+	r := rand.New(rand.NewPCG(1, 2))
+	s := Series{Start: time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), Step: time.Minute, Values: make([]float64, begin+200)}
+	for i := range s.Values {
+		s.Values[i] = (120_000 - 90_000*math.Cos(2*math.Pi*float64(i)/day)) * (1 + 0.03*r.NormFloat64())
+		if i >= begin && i < begin+lasts {
+			s.Values[i] *= 2
+		}
+	}
+	f := NewSeasonal([]time.Duration{24 * time.Hour})
+	off := func(after int) float64 {
+		at := begin + after
+		got := forecastOf(t, f, s.Until(s.At(at)), 15).Mean
+		worst := 0.0
+		for h, v := range got {
+			worst = max(worst, math.Abs(v/s.Values[at+h]-1))
+		}
+		return worst
+	}
+	if worst := off(30); worst > 0.2 { // as before: half
+		t.Errorf("half an hour after the surge has begun, what follows is off by %.0f %% at the most", 100*worst)
+	}
+	if worst := off(lasts + 2*15 + 15); worst > 0.3 { // where it was taken for a shift until a quarter of a day had come: 80 %
+		t.Errorf("three quarters of an hour after it has ended, what follows is off by %.0f %% at the most", 100*worst)
+	}
+}
