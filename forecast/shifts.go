@@ -221,7 +221,7 @@ func (f *shiftSearch) lasted(s shift, lag int, level float64) bool {
 	}
 	// Of a part that has not come as a whole, the last two blocks tell: a spell of an hour is not taken for a shift for hours after it.
 	to := f.from + len(f.blocks)*f.block
-	if from := to - 2*f.block; from >= s.bin+2*f.block {
+	if from := to - 2*f.block; from >= s.bin+2*f.block && to-s.bin <= shiftLasts*f.lags[0] {
 		off := math.Log(f.ratio(from, to, lag) / level)
 		return !(math.Abs(off) > shiftKeeps*math.Abs(math.Log(s.factor)))
 	}
