@@ -364,7 +364,7 @@ func Calmly(j *pool.Job, o plan.Observation, d plan.Decision, past plan.Series, 
 	if d.Source != "manual" && d.Policy != job.PolicyStatic && !o.Manual.Pinned {
 		calm = plan.CalmOf(o, past, move)
 	}
-	j.Calm, j.CalmMost, j.Late = calm.Needs, calm.Most, o.LagKnown && o.Lag > o.MaxLag
+	j.Calm, j.CalmMost, j.Late, j.Objective = calm.Needs, calm.Most, o.LagKnown && o.Lag > o.MaxLag, o.MaxLag
 }
 
 // PoolMove is what it costs to take a worker of so many GPUs from this job and to give it to another one, by the times that were measured here.

@@ -26,7 +26,9 @@ const (
 	calmParts = 4
 	// calmNear is how many moves before a stretch count for how much traffic varies there.
 	calmNear = 16
-	// calmMoves is how many moves of a worker what is looked at takes, and calmBins how many bins it has at the most.
+	// calmAlike is of how many times as many values as vary together a mean is taken at the least: one of a single jump is of that jump alone.
+	calmAlike = 3
+	// calmMoves is how many moves of a worker what is looked at takes at the least, and calmBins how many bins it has, where there are so many.
 	calmMoves = 64
 	calmBins  = 240
 )
@@ -58,10 +60,10 @@ func CalmOf(o Observation, past Series, move time.Duration) Calm {
 	return out
 }
 
-// thinned is the last rates of a past, as far back as calmMoves moves of that length, in no more bins than calmBins; step is how long one of them is, in s.
+// thinned is the last rates of a past, as far back as calmMoves moves of that length or calmBins bins of it, whichever is longer, in no more bins than calmBins; step is how long one of them is, in s.
 func thinned(past Series, move time.Duration) (rates []float64, step float64) {
 	values := past.Values
-	if n := int(min(int64(calmMoves*(move/past.Step+1)), int64(len(values)))); n < len(values) {
+	if n := int(min(max(int64(calmMoves*(move/past.Step+1)), calmBins), int64(len(values)))); n < len(values) {
 		values = values[len(values)-n:]
 	}
 	per := (len(values)-1)/calmBins + 1
@@ -139,6 +141,7 @@ func levels(row []float64, least int) (level, most float64) {
 		rest = append(rest, row[i]-(sum[to]-sum[from])/float64(to-from))
 	}
 	alike := together(rest)
+	least = min(max(least, int(math.Round(calmAlike*alike))), max(least, n/calmParts))
 	low, high := math.Inf(-1), math.Inf(1)
 	for k := least; k <= n; k++ {
 		mean, from := (sum[n]-sum[n-k])/float64(k), near(k)

@@ -44,7 +44,7 @@ type Worths struct {
 const (
 	// loanMoves: a worker that is lent goes and comes back.
 	loanMoves = 2
-	// lateMoves: a job whose traffic jumps, and that is over its objective for as long as so many moves take, needs more than that traffic says on the whole.
+	// lateMoves: a job whose traffic jumps, and that is over its objective for as long as so many moves take, and as the objective is, needs more than that traffic says on the whole.
 	lateMoves = 1
 	// quietMoves: a change that undoes another within so many moves was in vain, and counts for as long. Each doubles for how long is asked for what others have, and
 	// what a change costs, mostBack times at most.
@@ -56,7 +56,7 @@ const (
 // without asking for less meanwhile, is firm, and what came so long ago is settled. What its traffic asks for only because it jumps it has not asked for, unless that leaves it over its
 // objective. What it only keeps it lends once it has not needed it for twice as long, so that the quiet moments of a load that is never even are not taken for less of it.
 func (a Asked) After(j *Job, now time.Time, move time.Duration) Asked {
-	a.lateness(j.Late, now, move)
+	a.lateness(j.Late, now, max(lateMoves*move, j.Objective))
 	a.turned(j.Staying-a.Had, now, quietMoves*move)
 	a.asks(j.Ask-a.whim(j), now, move<<a.Back)
 	a.needs(a.needed(j), now, loanMoves*move)
@@ -66,13 +66,13 @@ func (a Asked) After(j *Job, now time.Time, move time.Duration) Asked {
 }
 
 // lateness is After of whether it is over its objective.
-func (a *Asked) lateness(late bool, now time.Time, move time.Duration) {
+func (a *Asked) lateness(late bool, now time.Time, long time.Duration) {
 	if !late {
 		a.Late = time.Time{}
 	} else if a.Late.IsZero() || a.Late.After(now) { // or the clock went back
 		a.Late = now
 	}
-	a.Long = late && now.Sub(a.Late) >= lateMoves*move
+	a.Long = late && now.Sub(a.Late) >= long
 }
 
 // turned is After of a change of what it holds, by so many.

@@ -212,6 +212,17 @@ func TestNobodyDrainsForAJump(t *testing.T) {
 	t.Error("who is over its objective for long gets nothing")
 }
 
+// Where a worker moves sooner than a jump is worked off, a job is late for long once it has been for as long as its objective is.
+func TestLateForLongIsOfTheObjectiveToo(t *testing.T) {
+	j, now, a := Job{Ask: 3, Calm: 1, CalmMost: 1, Late: true, Objective: 4 * move}, time.Unix(1_800_000_000, 0), Asked{}
+	for k := range 6 {
+		a = a.After(&j, now.Add(time.Duration(k)*move), move)
+		if want := k >= 4; a.Long != want {
+			t.Errorf("after %d moves of lateness, of an objective of 4: %v", k, a.Long)
+		}
+	}
+}
+
 // Each change of what a job holds that undoes the one before doubles for how long it must ask and what another change costs, and quiet times make it less.
 func TestReversalsMakeAMoveDearer(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)

@@ -20,7 +20,7 @@
 //     Nor does a worker move because of what it is worth in one moment: one that a job holds counts for the most that it was worth in that time, one that it lacks for the least.
 //   - Whim. A job whose traffic jumps asks of others no more than a calm reading of that traffic says (core/plan's CalmOf: what it needs on the whole, as far as that is more than chance), whatever it asks
 //     for in the jump and whatever its priority; the rest is Whim, and it has that of what nobody else wants. And what it needs calmly it must have needed for as long as anything else, to be firm. One that this leaves over its objective for
-//     as long as a move takes asks for all that it wants. A worker that was given to a job and taken again lately, or the other way round, is harder to move: each such reversal doubles what taking one away costs, and
+//     as long as a move takes, and as the objective is long, asks for all that it wants. A worker that was given to a job and taken again lately, or the other way round, is harder to move: each such reversal doubles what taking one away costs, and
 //     for how long the job must ask for what others have; half of them are forgotten after each sixteen moves without one.
 //   - Kept. A job without a forecast that it trusts lets nobody go by itself. What it holds so beyond what it needs by its recent traffic (by the most that it may need on the whole, where that traffic jumps) is, whatever its priority,
 //     for those who have asked for more long enough, and stays with it while there are none, and until it has not needed it for as long as two moves take: there and back.

@@ -40,12 +40,13 @@ type Job struct {
 	// Settling are those of Staying that it was given no longer ago than that: where there are any, jobs of its priority take none of its workers. An Asked says both.
 	Fresh    int `json:"fresh,omitempty"`
 	Settling int `json:"settling,omitempty"`
-	// Late: it is over its objective. Calm is how many workers it needs by its traffic on the whole, where that jumps, and CalmMost how many at the most; 0: its traffic does not jump, or nobody
+	// Late: it is over its objective, of so much lag. Calm is how many workers it needs by its traffic on the whole, where that jumps, and CalmMost how many at the most; 0: its traffic does not jump, or nobody
 	// knows. An Asked makes of it Whim, those of Ask beyond Calm: nobody drains for them either; and what is held beyond CalmMost is only kept.
-	Late     bool `json:"late,omitempty"`
-	Calm     int  `json:"calm,omitempty"`
-	CalmMost int  `json:"calm_most,omitempty"`
-	Whim     int  `json:"whim,omitempty"`
+	Late      bool          `json:"late,omitempty"`
+	Objective time.Duration `json:"objective_ns,omitempty"`
+	Calm      int           `json:"calm,omitempty"`
+	CalmMost  int           `json:"calm_most,omitempty"`
+	Whim      int           `json:"whim,omitempty"`
 	// Kept are those of Ask that it holds for want of a forecast alone, as far as it knows without need: they are for whoever has asked for more long enough.
 	// Lately are others of these that it needed a moment ago: nobody gets them yet. An Asked says so.
 	Kept   int `json:"kept,omitempty"`

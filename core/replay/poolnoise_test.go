@@ -23,17 +23,22 @@ type pace struct {
 	noise              time.Duration // for so long a draw of noise lasts
 	length             time.Duration
 	lead, drain        Between
+	more               float64 // % of the time that a job may be over its objective beyond half as much again as with a fixed division
 }
 
 func paces() []pace {
 	return []pace{
 		{
 			name: "seconds", step: time.Second, tick: 3 * time.Second, tau: 3 * time.Second, in: 6 * time.Second, out: time.Second, goal: 5 * time.Second,
-			noise: 3 * time.Second, length: 8 * time.Minute, lead: Between{2 * time.Second, 5 * time.Second}, drain: Between{time.Second, 3 * time.Second},
+			noise: 3 * time.Second, length: 8 * time.Minute, lead: Between{2 * time.Second, 5 * time.Second}, drain: Between{time.Second, 3 * time.Second}, more: 3,
 		},
 		{
 			name: "minutes", step: time.Minute, tick: time.Minute, tau: 10 * time.Minute, in: 20 * time.Minute, out: 2 * time.Minute, goal: 5 * time.Minute,
-			noise: 3 * time.Minute, length: 8 * time.Hour, lead: Between{time.Minute, time.Minute}, drain: Between{30 * time.Second, 30 * time.Second},
+			noise: 3 * time.Minute, length: 8 * time.Hour, lead: Between{time.Minute, time.Minute}, drain: Between{30 * time.Second, 30 * time.Second}, more: 3,
+		},
+		{ // as in a test of emulated workers: one is there before a jump is over
+			name: "live", step: time.Second, tick: time.Second, tau: 3 * time.Second, in: 6 * time.Second, out: time.Second, goal: 2 * time.Second,
+			noise: 3 * time.Second, length: 8 * time.Minute, lead: Between{300 * time.Millisecond, 900 * time.Millisecond}, drain: Between{300 * time.Millisecond, 300 * time.Millisecond}, more: 5,
 		},
 	}
 }
@@ -221,11 +226,11 @@ func (p pace) served(t testing.TB, seed uint64, specs []spec, want int) (after i
 const draws = 8
 
 // A job of priority whose traffic jumps does not shake the others of its pool: they are hardly oftener over their objectives than where each has what is best for all three (one of 3, 2 and 2,
-// since each must carry its mean), in a pool of seconds as in one of minutes. When it asked for what each jump needs, the others were over for 23 to 84 % of the time at a deviation of .4 or .6.
+// since each must carry its mean), in a pool of seconds as in one of minutes, and where a worker moves sooner than a jump lasts. When it asked for what each jump needs, the others were over for 23 to 84 % of the time at a deviation of .4 or .6.
 func TestAJobsJumpsDoNotShakeTheOthers(t *testing.T) {
 	t.Parallel()
 	was := map[string]map[float64]int{ // reversals in these draws, when each jump was asked for
-		"seconds": {.2: 0, .4: 89, .6: 123}, "minutes": {.2: 141, .4: 443, .6: 471},
+		"seconds": {.2: 0, .4: 89, .6: 123}, "minutes": {.2: 141, .4: 443, .6: 471}, "live": {.2: 361, .4: 662, .6: 797},
 	}
 	for _, p := range paces() {
 		for _, sigma := range []float64{.2, .4, .6} {
@@ -237,14 +242,14 @@ func TestAJobsJumpsDoNotShakeTheOthers(t *testing.T) {
 				back += now.reversals()
 				for i := range over {
 					over[i], fixed[i] = over[i]+now[i].over/draws, fixed[i]+best[i].over/draws
-					if now[i].over > 1.5*best[i].over+10 {
+					if now[i].over > 1.5*best[i].over+7+p.more {
 						t.Errorf("%s, deviation %g, draw %d:%s", p.name, sigma, seed, now)
 					}
 				}
 			}
 			t.Logf("%s, deviation %g: over %.1f %%, with a fixed division %.1f %%, %d reversals", p.name, sigma, over, fixed, back)
 			for i := range over {
-				if over[i] > 1.5*fixed[i]+3 {
+				if over[i] > 1.5*fixed[i]+p.more {
 					t.Errorf("%s, deviation %g: job %d is over its objective for %.1f %% of the time, with a fixed division for %.1f %%", p.name, sigma, i, over[i], fixed[i])
 				}
 			}
