@@ -108,12 +108,7 @@ func (s *Scheduler) recount(ctx context.Context) {
 	if err != nil || !complete {
 		return
 	}
-	live := 0
-	for _, st := range list {
-		if st.ID.Role == backend.RoleWorker && st.State.Live() {
-			live++
-		}
-	}
+	live := liveWorkers(list)
 	s.opt.Pool.tell(s.job.Name, func(j *pool.Job) {
 		j.Staying = min(j.Staying, live)
 		j.Leaving = live - j.Staying

@@ -74,12 +74,7 @@ func (s *Scheduler) sample(now time.Time) Sample {
 	}
 	out.LagUnknown = lag.why
 	if n.unlisted() == "" {
-		held := 0
-		for _, st := range n.list {
-			if st.ID.Role == backend.RoleWorker && st.State.Live() {
-				held++
-			}
-		}
+		held := liveWorkers(n.list)
 		out.Held = &held
 	}
 	if w.Unknown == 0 {

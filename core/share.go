@@ -257,11 +257,7 @@ func (s *Scheduler) holds(looked bool) (staying, leaving int) {
 	w := s.want
 	live := 0
 	if looked {
-		for _, st := range s.seen.list {
-			if st.ID.Role == backend.RoleWorker && st.State.Live() {
-				live++
-			}
-		}
+		live = liveWorkers(s.seen.list)
 	}
 	leaving = len(w.Draining) + len(w.Renewals)
 	switch {
@@ -279,6 +275,16 @@ func (s *Scheduler) holds(looked bool) (staying, leaving int) {
 		staying = w.Target
 	}
 	return staying, max(leaving, live-staying, 0)
+}
+
+// liveWorkers is how many workers of a list live.
+func liveWorkers(list []backend.Status) (n int) {
+	for _, st := range list {
+		if st.ID.Role == backend.RoleWorker && st.State.Live() {
+			n++
+		}
+	}
+	return n
 }
 
 // heedPool makes the job decide at once when the pool wants workers back, or has some that the job did not get when it asked. A rescale under way is waited

@@ -42,9 +42,8 @@ func (o *Online) bound(p OnlinePoint) (rate float64, intervals int) {
 // Measured tells whether so many saturated intervals are known of a configuration
 // that its capacity rests on them, and not on the prior or on bounds alone.
 func (o *Online) Measured(workers, servers int) bool {
-	return slices.ContainsFunc(o.points, func(p OnlinePoint) bool {
-		return p.Workers == workers && (p.Servers == servers || !o.prior.Form.UsesServers()) && len(p.Rates) >= o.opt.MinSamples
-	})
+	i, ok := o.find(workers, servers)
+	return ok && len(o.points[i].Rates) >= o.opt.MinSamples
 }
 
 // capacity returns the measured capacity of a point, 0 where it was not saturated

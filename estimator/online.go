@@ -264,16 +264,26 @@ func (p *OnlinePoint) times() []time.Time {
 
 // point finds the place's point, and makes it where there is none.
 func (o *Online) point(workers, servers int) *OnlinePoint {
-	if !o.prior.Form.UsesServers() {
-		servers = 0 // one point per worker count: the form cannot tell servers apart
-	}
-	i, ok := slices.BinarySearchFunc(o.points, OnlinePoint{Workers: workers, Servers: servers}, func(p, q OnlinePoint) int {
-		return cmp.Or(cmp.Compare(p.Workers, q.Workers), cmp.Compare(p.Servers, q.Servers))
-	})
+	i, ok := o.find(workers, servers)
 	if !ok {
-		o.points = slices.Insert(o.points, i, OnlinePoint{Workers: workers, Servers: servers})
+		o.points = slices.Insert(o.points, i, OnlinePoint{Workers: workers, Servers: o.told(servers)})
 	}
 	return &o.points[i]
+}
+
+// find is where the place's point is among all, or would be.
+func (o *Online) find(workers, servers int) (i int, ok bool) {
+	return slices.BinarySearchFunc(o.points, OnlinePoint{Workers: workers, Servers: o.told(servers)}, func(p, q OnlinePoint) int {
+		return cmp.Or(cmp.Compare(p.Workers, q.Workers), cmp.Compare(p.Servers, q.Servers))
+	})
+}
+
+// told is the servers as points tell them apart: 0 where the form cannot, of which there is one point for each number of workers.
+func (o *Online) told(servers int) int {
+	if !o.prior.Form.UsesServers() {
+		return 0
+	}
+	return servers
 }
 
 // record stores a valid sample within the bounds.

@@ -49,23 +49,11 @@ func (r *Recovery) check() error {
 	return nil
 }
 
-// find is the point of a configuration, nil for none.
-func (o *Online) find(workers, servers int) *OnlinePoint {
-	if !o.prior.Form.UsesServers() {
-		servers = 0
-	}
-	for i := range o.points {
-		if p := &o.points[i]; p.Workers == workers && p.Servers == servers {
-			return p
-		}
-	}
-	return nil
-}
-
 // speaksAgainst tells whether a sample that is not saturated trains more than what was
 // measured at its count, or than what was refuted is worth there.
 func (o *Online) speaksAgainst(s Sample) bool {
-	if p := o.find(s.Workers, s.Servers); p != nil {
+	if i, ok := o.find(s.Workers, s.Servers); ok {
+		p := &o.points[i]
 		if m := o.measuredOf(*p); m > 0 {
 			return s.Rate > m || p.Level != 0 && o.beyondRefuted(s)
 		}

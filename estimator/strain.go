@@ -40,11 +40,7 @@ func (o *Online) Strained(s Sample) (used bool, err error) {
 	if !(s.Rate < f*(1-strainLeast)) {
 		return false, nil
 	}
-	next := &Strain{At: s.At, Workers: s.Workers, Servers: s.Servers, Rate: s.Rate}
-	if !o.prior.Form.UsesServers() {
-		next.Servers = 0
-	}
-	o.strain = next
+	o.strain = &Strain{At: s.At, Workers: s.Workers, Servers: o.told(s.Servers), Rate: s.Rate}
 	o.clip()
 	return true, nil
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/kale-sched/kale/estimator"
@@ -61,11 +62,12 @@ func (b Basis) at(w, servers int) (estimator.Evidence, bool) {
 
 // Of says in a few words what F(w) rests on, "" where nothing is known of it.
 func (b Basis) Of(w, servers int) string {
-	says := b.of(w, servers)
-	if low := b.lowered(); low != "" {
-		return strings.TrimPrefix(says+"; "+low, "; ")
-	}
-	return says
+	return clauses(b.of(w, servers), b.lowered())
+}
+
+// clauses joins those that say something.
+func clauses(says ...string) string {
+	return strings.Join(slices.DeleteFunc(says, func(s string) bool { return s == "" }), "; ")
 }
 
 func (b Basis) of(w, servers int) string {
@@ -104,13 +106,7 @@ func (b Basis) Word(w, servers int) string {
 
 // String says what the model as a whole rests on.
 func (b Basis) String() string {
-	says := b.whole()
-	for _, more := range []string{b.lowered(), b.changed()} {
-		if more != "" {
-			says = strings.TrimPrefix(says+"; "+more, "; ")
-		}
-	}
-	return says
+	return clauses(b.whole(), b.lowered(), b.changed())
 }
 
 func (b Basis) whole() string {

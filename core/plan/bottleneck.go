@@ -38,8 +38,6 @@ type trial struct {
 	Most float64       `json:"most,omitempty"`
 	// Readings are what was read of the hottest partition since then, and their mean, records/s.
 	Readings reading `json:"readings,omitzero"`
-	// Short is what counts where the trial is a success: From workers trained less than F says.
-	Short *shortfall `json:"short,omitempty"`
 }
 
 // reading is the mean of so many rates, records/s.
@@ -174,7 +172,7 @@ func (s *sheet) found(b *bottleneck) {
 	if was != nil && was.Partitions == b.Partitions && !was.changed(b.Arriving) && o.Now.Sub(was.Since) < 2*o.retryIn(was.Tries) {
 		b.Tries = was.Tries + 1
 	}
-	s.next.Bottleneck, s.next.Short, s.next.Few = b, nil, nil
+	s.next.Bottleneck, s.next.Short = b, nil
 }
 
 // tried ends a trial: with more trained, in vain or, where the lag has fallen without more being trained, with a suspicion, which another such one confirms.
@@ -186,9 +184,7 @@ func (s *sheet) tried(t trial) {
 	s.note("trained since", t.Most, "records/s", fmt.Sprintf("at most, with %s, and of partition %d %s; %.2f times as much shows that more help", workers(t.To), h.Partition, formatRate(t.Readings.Mean), least))
 	if t.Readings.Mean >= t.Hot*least || t.Most >= t.All*least {
 		s.next.Bottleneck = nil
-		if t.Short != nil {
-			s.next.Short = t.Short
-		}
+		s.proven(t.From)
 		return
 	}
 	b := &bottleneck{From: t.From, To: t.To, Usual: t.Readings}
@@ -258,13 +254,5 @@ func (s *sheet) begin(d *Decision) {
 	if d.Kind != KindOut || d.Source != "lag" || d.Current < 1 || s.next.Trial != nil || s.settling() || !o.flowKnown() || !o.Hottest.usable() {
 		return
 	}
-	t := &trial{From: d.Current, To: d.Target, Hot: rounded(o.Hottest.Trained), All: rounded(o.Flow.Trained)}
-	s.next.Trial = t
-	if f := s.tooFew(); f != nil {
-		f.Tries = 1
-		if was := s.prev.Short; was != nil && was.alike(s.load) {
-			f.Tries = was.Tries + 1
-		}
-		t.Short = f
-	}
+	s.next.Trial = &trial{From: d.Current, To: d.Target, Hot: rounded(o.Hottest.Trained), All: rounded(o.Flow.Trained)}
 }

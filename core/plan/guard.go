@@ -344,7 +344,7 @@ func (s *sheet) conclude(d *Decision, p proposal) {
 	}
 	d.Capacity = Number(s.capacity(d.Target))
 	d.Saturated = p.saturated
-	s.noteFew(d)
+	s.noteShort(d)
 	s.begin(d)
 	if b := s.believed(); b != nil && s.o.lagKnown() && s.o.Lag > s.o.unforeseenLag() {
 		d.NoHelp = b.words(s.o)

@@ -29,11 +29,10 @@ type state struct {
 	// although the plan wants more; 0 for none. No new one before NoCapUntil.
 	Cap        int       `json:"cap,omitempty"`
 	NoCapUntil time.Time `json:"no_cap_until,omitzero"`
-	// Trial, Bottleneck and Short are what scale-outs for lag have shown, or are to show (bottleneck.go); Few is what was seen when there was one (toofew.go).
+	// Trial and Bottleneck are what scale-outs for lag have shown, or are to show (bottleneck.go); Short is what was seen when there was one (toofew.go).
 	Trial      *trial      `json:"trial,omitempty"`
 	Bottleneck *bottleneck `json:"bottleneck,omitempty"`
 	Short      *shortfall  `json:"short,omitempty"`
-	Few        *shortfall  `json:"few,omitempty"`
 	// Memory is what one policy alone remembers.
 	Memory *memory `json:"memory,omitempty"`
 }

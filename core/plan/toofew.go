@@ -8,14 +8,15 @@ import (
 
 // shortfall is that Workers trained less than arrived, though F says that they train it: until it is over none of one more is let go for what F says.
 //
-// It counts from the moment at which others were added for the lag (Few), for two cooldowns, and twice as long each time that it is seen again soon after that was over. Where it
-// has been shown since that more workers do train more (Short, of a trial) it counts for ten.
+// It counts from the moment at which others were added for the lag, for two cooldowns, and twice as long each time that it is seen again soon after that was over. Once a trial has shown
+// that more workers do train more (Proven) it counts for ten, and as much longer.
 type shortfall struct {
 	Workers int       `json:"workers"`
 	Load    float64   `json:"load"`
 	Trained float64   `json:"trained"`
 	Since   time.Time `json:"since"`
 	Tries   int       `json:"tries"`
+	Proven  bool      `json:"proven,omitempty"`
 }
 
 const (
@@ -31,9 +32,12 @@ func (f *shortfall) alike(load float64) bool {
 	return load >= shortLoad*f.Load && load*shortLoad <= f.Load
 }
 
-// believedFor is for how long workers that were seen to be too few so often are taken to be.
-func (o *Observation) believedFor(tries int) time.Duration {
-	return saturatingTimes(1<<min(max(tries-1, 0), fewMost), o.cooled(fewFor))
+// lasts is for how long it is believed.
+func (f *shortfall) lasts(o *Observation) time.Duration {
+	if f.Proven {
+		return o.retryIn(f.Tries)
+	}
+	return saturatingTimes(1<<min(max(f.Tries-1, 0), fewMost), o.cooled(fewFor))
 }
 
 // tooFew is what the workers in force show that others are added to for the lag, nil where they train what F says or what arrives, or that is not known.
@@ -46,8 +50,8 @@ func (s *sheet) tooFew() *shortfall {
 	return &shortfall{Workers: s.current, Load: rounded(s.load), Trained: rounded(o.Flow.Trained), Since: o.Now}
 }
 
-// noteFew remembers how many workers were just seen to be too few.
-func (s *sheet) noteFew(d *Decision) {
+// noteShort remembers how many workers were just seen to be too few.
+func (s *sheet) noteShort(d *Decision) {
 	if d.Kind != KindOut || d.Source != "lag" || d.Current < 1 || s.settling() {
 		return
 	}
@@ -56,28 +60,37 @@ func (s *sheet) noteFew(d *Decision) {
 		return
 	}
 	f.Tries = 1
-	if was := s.prev.Few; was != nil && was.alike(f.Load) && f.Since.Sub(was.Since) < fewSoon*s.o.believedFor(was.Tries) {
-		if f.Tries = min(was.Tries+1, fewMost+1); f.Workers < was.Workers && f.Since.Sub(was.Since) < s.o.believedFor(was.Tries) {
-			f.Workers = was.Workers
+	if was := s.prev.Short; was != nil && was.alike(f.Load) {
+		age, lasts := f.Since.Sub(was.Since), was.lasts(s.o)
+		if age < fewSoon*lasts {
+			f.Tries = min(was.Tries+1, fewMost+1)
+		}
+		if age < lasts && f.Workers <= was.Workers {
+			f.Workers, f.Proven = was.Workers, was.Proven
 		}
 	}
-	s.next.Few = f
+	s.next.Short = f
+}
+
+// proven notes that more workers than those have trained more.
+func (s *sheet) proven(from int) {
+	if f := s.next.Short; f != nil && f.Workers == from {
+		next := *f
+		next.Proven = true
+		s.next.Short = &next
+	}
 }
 
 // keepEnough lets no more workers go for a load than leave one more than were too few for it, though F says that they are enough: else they would be let
 // go as soon as the lag has fallen, and added again when it has risen.
 func (s *sheet) keepEnough(p *proposal) {
-	s.keepOver(p, s.next.Few, s.o.believedFor)
-	s.keepOver(p, s.next.Short, s.o.retryIn)
-}
-
-// keepOver is keepEnough of one shortfall, which is believed for so long.
-func (s *sheet) keepOver(p *proposal, short *shortfall, lasts func(tries int) time.Duration) {
+	short := s.next.Short
 	if short == nil || math.IsNaN(p.load) {
 		return
 	}
-	left := lasts(short.Tries) - s.o.Now.Sub(short.Since)
-	if left <= 0 || left > lasts(short.Tries) || p.load < shortLoad*short.Load {
+	lasts := short.lasts(s.o)
+	left := lasts - s.o.Now.Sub(short.Since)
+	if left <= 0 || left > lasts || p.load < shortLoad*short.Load {
 		return
 	}
 	least := min(short.Workers+1, s.current)

@@ -322,11 +322,16 @@ type bidder struct {
 }
 
 func (b *bidder) bid() {
-	b.offers = b.worth[b.Goal] * float64(b.Weight)
-	if b.valued && b.Goal < b.Staying {
-		b.offers += b.offers*b.Move/float64(b.GPUs) + b.Move
+	b.offers = b.offer(b.worth[b.Goal], b.valued && b.Goal < b.Staying)
+}
+
+// offer is what a worker that is worth so much is worth per GPU by the job's weight and, where it is one that it holds, with what it costs to move that.
+func (j *Job) offer(worth float64, held bool) float64 {
+	worth *= float64(j.Weight)
+	if held {
+		worth += worth*j.Move/float64(j.GPUs) + j.Move
 	}
-	b.offers /= float64(b.GPUs)
+	return worth / float64(j.GPUs)
 }
 
 // beyond is twice the GPUs that it has beyond its guarantee, with half of those of the next worker: who has least of that by weight comes first, as in

@@ -162,12 +162,12 @@ func (d Division) worthier(i int) string {
 		if o.Weight != s.Weight && !strings.HasSuffix(why, "weight") {
 			why += " by weight"
 		}
-		if o.Goal > o.owed() && !(o.OnTurn && o.Goal <= o.owed()+1) && o.worthOf(o.Goal) > 0 {
+		if o.Goal > o.owed() && !(o.OnTurn && o.Goal <= o.owed()+1) && o.worthOf(o.Goal, false) > 0 {
 			last = append(last, o)
 		}
 	}
 	slices.SortFunc(last, func(a, b *Share) int {
-		return cmp.Or(cmp.Compare(a.worthOf(a.Goal), b.worthOf(b.Goal)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.worthOf(a.Goal, false), b.worthOf(b.Goal, false)), cmp.Compare(a.Name, b.Name))
 	})
 	for _, o := range last[:min(len(last), mostNamed)] { // those of which a little less would have sufficed
 		known = append(known, fmt.Sprintf("the last of %s %s", o.Name, o.worthWords()))
@@ -175,23 +175,22 @@ func (d Division) worthier(i int) string {
 	if len(known) == 0 {
 		return why
 	}
-	return fmt.Sprintf("%s (GPU-hours of lag that it prevents for each GPU-hour: %s; the next here %.2g)", why, strings.Join(known, ", "), s.worthOf(s.Goal+1))
+	return fmt.Sprintf("%s (GPU-hours of lag that it prevents for each GPU-hour: %s; the next here %.2g)", why, strings.Join(known, ", "), s.worthOf(s.Goal+1, false))
 }
 
-// worthOf is what the n-th worker is worth, per GPU and by weight, as serve reckons it without what it costs to move one.
-func (s *Share) worthOf(n int) float64 {
+// worthOf is what the n-th worker is worth, per GPU and by weight, as serve reckons it, with what it costs to move it where it is held.
+func (s *Share) worthOf(n int, held bool) float64 {
 	if n < 1 || n > s.asks() {
 		return 0
 	}
-	return something(falling(s.Worth, s.asks()), s.GPUs)[n-1] * float64(s.Weight) / float64(s.GPUs)
+	return s.offer(something(falling(s.Worth, s.asks()), s.GPUs)[n-1], held)
 }
 
 // worthWords says what its last worker is worth and, where that is one that it holds, with what it would cost to move.
 func (s *Share) worthWords() string {
-	worth := s.worthOf(s.Goal)
-	gpus := float64(s.GPUs)
-	if more := worth + worth*s.Move/gpus + s.Move/gpus; s.Goal <= s.Staying && s.Move > 0 {
-		return fmt.Sprintf("%.2g, and %.2g with what it would cost to move it", worth, more)
+	worth := s.worthOf(s.Goal, false)
+	if s.Goal <= s.Staying && s.Move > 0 {
+		return fmt.Sprintf("%.2g, and %.2g with what it would cost to move it", worth, s.worthOf(s.Goal, true))
 	}
 	return fmt.Sprintf("%.2g", worth)
 }
