@@ -12,6 +12,7 @@ const (
 	shiftBefore = 4    // the level before a shift is that of this part of the season
 	shiftLeast  = 1.25 // a factor closer to 1 is left to the level ratios
 	shiftTwice  = 2.0  // it is so many times as large as anything before it, as a logarithm
+	shiftShort  = 4.0  // and so many times while the history is too short for the longest season: with 2, nights before a weekend were shifts in the New York trace
 	shiftLasts  = 2    // seasons: what goes back within them, or on, was a spell
 	shiftKeeps  = 0.5  // it stays within so much of its logarithm, in each part of those seasons
 	shiftWeek   = 7    // days: what comes on other days of the week is none, whether a week was named as a season or not
@@ -27,7 +28,7 @@ type shift struct {
 // another level at once, as when it is given to all users, or a half of its producers are switched off, nothing that was learnt before knows of it: the day after, what repeats itself would be a shift once more, a mean of
 // seasons is of the days before and after for weeks, and the largest errors are those of the shift itself. It shares Values where there is no shift.
 //
-// A shift is what no past of the stream explains: the level, beside a season before and the hours before that, moves by shiftTwice of what it ever moved by, in the first two blocks
+// A shift is what no past of the stream explains: the level, beside a season before and the hours before that, moves by so many times what it ever moved by, in the first two blocks
 // of it already. So a stream of bursts has none. What is over within shiftLasts seasons was a spell, and stays, as the errors that it made. How large a shift is, is measured again each time that twice as much of it has come, until most of a season has:
 // not at each bin, since all that was learnt depends on it.
 func (s Series) levelled(seasons []time.Duration) Series {
@@ -46,12 +47,25 @@ func (s Series) levelled(seasons []time.Duration) Series {
 		slices.Sort(lags)
 	}
 	lags = slices.Compact(lags)
-	f := newShiftSearch(s, lags)
+	f := newShiftSearch(s, tellable(lags, len(s.Values)))
+	if len(f.lags) < len(lags) {
+		f.times = shiftShort
+	}
 	f.find()
 	if len(f.found) == 0 {
 		return s
 	}
 	return Series{Start: s.Start, Step: s.Step, Values: f.y}
+}
+
+// tellable is those lags beside which a history of so many bins tells by now how the level moves, the shortest at the least: a surge in the first week is one too. Of a weekend in it, which
+// nothing told either, the second day is then at its level.
+func tellable(lags []int, bins int) []int {
+	n := len(lags)
+	for n > 1 && lags[n-1]+lags[0]/shiftBefore+lags[0] > bins {
+		n--
+	}
+	return lags[:n]
 }
 
 // shiftSearch looks for shifts block by block, in the order of time.
@@ -64,6 +78,7 @@ type shiftSearch struct {
 	blocks []float64 // their means, as y is
 	levels []levels  // of the blocks, by lag
 	moved  []float64 // by lag: the largest factor, or its inverse, that the level ever moved by
+	times  float64   // a shift is so many times as large as any move before it, as a logarithm
 	seen   int       // blocks of which it is known how the level moved
 	found  []shift
 }
@@ -83,7 +98,7 @@ func newShiftSearch(s Series, lags []int) *shiftSearch {
 	for whole%block != 0 {
 		block--
 	}
-	f := &shiftSearch{y: s.Values, lags: lags, block: block, moved: make([]float64, len(lags)), levels: make([]levels, len(lags))}
+	f := &shiftSearch{y: s.Values, lags: lags, block: block, times: shiftTwice, moved: make([]float64, len(lags)), levels: make([]levels, len(lags))}
 	for i := range lags {
 		f.moved[i] = 1
 	}
@@ -132,7 +147,7 @@ func (f *shiftSearch) find() {
 			least = min(least, now[i])
 		}
 		best := slices.Index(f.moved, slices.Min(f.moved))
-		if f.seen >= season && least >= shiftLeast && least >= math.Pow(f.moved[best], shiftTwice) && f.shifted(b, f.lags[best]) {
+		if f.seen >= season && least >= shiftLeast && least >= math.Pow(f.moved[best], f.times) && f.shifted(b, f.lags[best]) {
 			b, pending = b+f.before(), 0
 			continue
 		}

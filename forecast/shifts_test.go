@@ -85,7 +85,7 @@ func TestLevelled(t *testing.T) {
 		{"a spell", shifting(1, 14, 2.5, at, at+noisyDay/3), 1},
 		{"days of the week", week, 1},
 		{"one of many bursts", bursts, 1},
-		{"of five days", shifting(1, 5, 2.5, 4*noisyDay, math.MaxInt), 1},
+		{"of a day and a half", shifting(1, 2, 2.5, 3*noisyDay/2, math.MaxInt), 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := c.s.levelled(dayAndWeek[:1])
@@ -99,6 +99,15 @@ func TestLevelled(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// So it is in the first week, as soon as it is known how much the level moves in a day.
+func TestLevelledInTheFirstWeek(t *testing.T) {
+	s := shifting(1, 5, 2.5, 4*noisyDay, math.MaxInt)
+	got := s.levelled(dayAndWeek)
+	if r := got.Values[0] / s.Values[0]; math.Abs(r/2.5-1) > 0.04 {
+		t.Errorf("what came before is multiplied by %.3f, want 2.5", r)
 	}
 }
 
@@ -124,31 +133,49 @@ func TestLevelledTwice(t *testing.T) {
 	}
 }
 
-// A surge of most of an hour that no past told is followed within two blocks, and not taken for a shift for hours after it has gone.
+// A surge of most of an hour that no past told is followed within two blocks, and not taken for a shift for hours after it has gone; in the first week too.
 func TestASpellIsNoShift(t *testing.T) {
-	const day, begin, lasts = 1440, 10*1440 + 700, 60
-	r := rand.New(rand.NewPCG(1, 2))
-	s := Series{Start: time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), Step: time.Minute, Values: make([]float64, begin+200)}
-	for i := range s.Values {
-		s.Values[i] = (120_000 - 90_000*math.Cos(2*math.Pi*float64(i)/day)) * (1 + 0.03*r.NormFloat64())
-		if i >= begin && i < begin+lasts {
-			s.Values[i] *= 2
+	const day, lasts = 1440, 60
+	for _, days := range []int{2, 5, 10} {
+		begin := days*day + 700
+		r := rand.New(rand.NewPCG(1, 2))
+		s := Series{Start: time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), Step: time.Minute, Values: make([]float64, begin+200)}
+		for i := range s.Values {
+			s.Values[i] = (120_000 - 90_000*math.Cos(2*math.Pi*float64(i)/day)) * (1 + 0.03*r.NormFloat64())
+			if i >= begin && i < begin+lasts {
+				s.Values[i] *= 2
+			}
+		}
+		f := NewSeasonal([]time.Duration{24 * time.Hour})
+		off := func(after int) float64 {
+			at := begin + after
+			got := forecastOf(t, f, s.Until(s.At(at)), 15).Mean
+			worst := 0.0
+			for h, v := range got {
+				worst = max(worst, math.Abs(v/s.Values[at+h]-1))
+			}
+			return worst
+		}
+		if worst := off(30); worst > 0.2 { // as before, and in the first week before it was looked for there: half
+			t.Errorf("after %d days, half an hour after the surge has begun, what follows is off by %.0f %% at the most", days, 100*worst)
+		}
+		if worst := off(lasts + 2*15 + 15); worst > 0.3 { // where it was taken for a shift until a quarter of a day had come: 80 %
+			t.Errorf("after %d days, three quarters of an hour after it has ended, what follows is off by %.0f %% at the most", days, 100*worst)
 		}
 	}
-	f := NewSeasonal([]time.Duration{24 * time.Hour})
-	off := func(after int) float64 {
-		at := begin + after
-		got := forecastOf(t, f, s.Until(s.At(at)), 15).Mean
-		worst := 0.0
-		for h, v := range got {
-			worst = max(worst, math.Abs(v/s.Values[at+h]-1))
+}
+
+// While days of the week are not known yet, days that differ by as much as they do, or nearly, are no shift.
+func TestNoShiftInTheFirstWeekOfAStreamThatMoves(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 40))
+	s := synthetic(6*noisyDay, 5*time.Minute, func(i int) float64 {
+		hour, level := i%noisyDay/12, 1.0
+		if day := i / noisyDay; hour < 6 {
+			level = []float64{1, 1.3, 1, 1.3, 1.6, 2.4}[day] // nights move as the week goes on
 		}
-		return worst
-	}
-	if worst := off(30); worst > 0.2 { // as before: half
-		t.Errorf("half an hour after the surge has begun, what follows is off by %.0f %% at the most", 100*worst)
-	}
-	if worst := off(lasts + 2*15 + 15); worst > 0.3 { // where it was taken for a shift until a quarter of a day had come: 80 %
-		t.Errorf("three quarters of an hour after it has ended, what follows is off by %.0f %% at the most", 100*worst)
+		return 1000 * level * (1 + 0.5*math.Sin(2*math.Pi*float64(i)/noisyDay)) * (1 + 0.05*rng.NormFloat64())
+	})
+	if got := s.levelled(dayAndWeek); &got.Values[0] != &s.Values[0] {
+		t.Errorf("the night of a Saturday is a shift: %.2f times before", got.Values[0]/s.Values[0])
 	}
 }
