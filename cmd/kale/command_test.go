@@ -343,6 +343,8 @@ func TestUsageErrors(t *testing.T) {
 		{"logs ctr worker-1 worker-2", `unexpected argument "worker-2"`},
 		{"logs ctr -n -5", "want 0 to"},
 		{"logs ctr -n 1e3", `invalid argument "1e3" for "-n, -lines" flag: it is not a whole number`},
+		{"forecast eval -trace rates.csv -interval 0s", `invalid argument "0s" for "-interval" flag: it must be above 0`},
+		{"forecast eval -trace rates.csv -history -5m", `invalid argument "-5m" for "-history" flag: it must be above 0`},
 		{"produce -topic clicks -peak 4oo", `invalid argument "4oo" for "-peak" flag: it is not a number`},
 		{"scale ctr +1", `"+1" is not a number of workers: want 1 or more, or auto`},
 		{"scale 2 ctr", "the job comes first: kale scale ctr 2"},

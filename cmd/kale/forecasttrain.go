@@ -59,9 +59,6 @@ measures another model, such as the one in use, beside the new one: on what neit
 			if f.out == "" {
 				return usagef("-o is missing: say where to write the model")
 			}
-			if cmd.Flags().Changed("horizon") && f.horizon == 0 {
-				return usagef("-horizon 0s: want at least a bin")
-			}
 			if f.resume {
 				if err := f.checkResume(cmd, args); err != nil {
 					return err
@@ -85,7 +82,7 @@ measures another model, such as the one in use, beside the new one: on what neit
 		},
 	}
 	f.historyFlags.register(c)
-	c.Flags().Var(&f.horizon, "horizon", "how far to forecast (default: the job's; for a trace 30m)")
+	c.Flags().Var(positive{&f.horizon}, "horizon", "how far to forecast (default: the job's; for a trace 30m)")
 	c.Flags().StringVar(&f.model, "model", forecast.Linear, "`KIND` of model: "+oneOf(forecast.ModelKinds()))
 	c.Flags().IntVar(&f.input, "input", 0, "`BINS` that the model sees; not of linear (default: of fedformer 96, or the shortest season where that is longer)")
 	c.Flags().StringVar(&f.against, "against", "", "`FILE` of a model that is measured on the same part of the history, such as the one in use, or \"ensemble\"")

@@ -116,7 +116,7 @@ func TestTrainRefusesAndCompares(t *testing.T) {
 	t.Parallel()
 	s, trace, dir := newShell(t).asShipped(), traceAt(t), t.TempDir()
 	r := s.run("forecast", "train", "-trace", trace, "-horizon", "0s", "-o", filepath.Join(dir, "m.onnx"))
-	if r.code != exitUsage || !strings.Contains(r.err, "-horizon 0s: want at least a bin") {
+	if r.code != exitUsage || !strings.Contains(r.err, `invalid argument "0s" for "-horizon" flag: it must be above 0`) {
 		t.Errorf("-horizon 0s: exit code %d, %s", r.code, r.err)
 	}
 	for _, e := range []float64{0, 0.25} {

@@ -265,6 +265,21 @@ func (a *app) printProduced(s produced) error {
 // span is a duration flag in the units of job files, days included; a sign is allowed.
 type span time.Duration
 
+// positive is a span that a flag must make longer than 0, whatever stands in it as a default.
+type positive struct{ *span }
+
+func (p positive) Set(text string) error {
+	var s span
+	if err := s.Set(text); err != nil {
+		return err
+	}
+	if s <= 0 {
+		return errors.New("it must be above 0")
+	}
+	*p.span = s
+	return nil
+}
+
 func (s *span) Type() string { return "duration" }
 
 func (s *span) String() string {

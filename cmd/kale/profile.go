@@ -59,7 +59,7 @@ The profile before is kept beside the new one, as ` + previousFile + `. One that
 	fl.IntSliceVar(&f.workers, "workers", nil, "`NUMBERS` of workers to measure, separated by commas (default: doubling up to workers.max)")
 	fl.IntSliceVar(&f.servers, "servers", nil, "`NUMBERS` of servers to measure each of them with (default: servers.count)")
 	fl.IntVar(&f.intervals, "intervals", 5, "intervals in which all workers were busy, at each point")
-	fl.Var(&f.interval, "interval", "how long one lasts at least")
+	fl.Var(positive{&f.interval}, "interval", "how long one lasts at least")
 	fl.IntVar(&f.extra, "extra", 2, "how many more numbers of workers may be measured, where they tell most; none with -workers")
 	fl.Var(&f.patience, "patience", "how long to wait until all workers have joined")
 	fl.BoolVar(&f.dry, "dry", false, "say what would be done, and how long it would take; start nothing")
