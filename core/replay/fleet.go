@@ -54,6 +54,8 @@ type FleetResult struct {
 	AccumulatedLagMin float64 `json:"accumulated_lag_min"`
 	GPUHours          float64 `json:"gpu_hours"`
 	Cost              float64 `json:"cost"`
+	// LeftCost is what of Cost is for the records that wait at the end: see [Metrics.LeftCost].
+	LeftCost float64 `json:"left_cost,omitempty"`
 	// Money is what the GPU-hours cost at the price of one.
 	Money    float64 `json:"money,omitempty"`
 	Rescales float64 `json:"rescales"`
@@ -407,10 +409,13 @@ func (f *fleet) result(end float64) FleetResult {
 		out.Rescales += float64(t.rescales)
 		out.AccumulatedLagMin += t.lagSum
 		out.GPUHours += m.hours()
-		out.Cost += m.cost(f.o.Weights)
+		m.leave()
+		waits := t.left.cost(*f.o.Weights, float64(m.now.GPUs))
+		out.Cost, out.LeftCost = out.Cost+m.cost(f.o.Weights)+waits, out.LeftCost+waits
 	}
 	days := end / day.Seconds()
 	out.AccumulatedLagMin, out.GPUHours, out.Cost = out.AccumulatedLagMin/days, out.GPUHours/days, out.Cost/days
+	out.LeftCost /= days
 	out.Money = f.o.Price * out.GPUHours
 	out.Rescales, out.Preempted = out.Rescales/math.Max(days, 1), out.Preempted/math.Max(days, 1)
 	out.OverPct = 100 * over / minutes

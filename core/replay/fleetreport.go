@@ -134,6 +134,7 @@ func (r *FleetResult) add(o FleetResult, share float64) {
 	r.AccumulatedLagMin += share * o.AccumulatedLagMin
 	r.GPUHours += share * o.GPUHours
 	r.Cost += share * o.Cost
+	r.LeftCost += share * o.LeftCost
 	r.Money += share * o.Money
 	r.Rescales += share * o.Rescales
 	r.Preempted += share * o.Preempted
@@ -231,7 +232,7 @@ func (r *FleetReport) legend() string {
 	}
 	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority, - where there
 are none. acc. lag: minutes of all jobs.
-Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective. short %%: share of the rounds in which the jobs together asked
+Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective, with what it takes to train what waits at the end. short %%: share of the rounds in which the jobs together asked
 for more than the pool has; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed")) + paid
 }
 
