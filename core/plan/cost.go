@@ -163,7 +163,7 @@ func (p *program) now(s *sheet) []float64 {
 	m := p.landing(0)
 	held := p.cool.now(p.v.at)
 	if p.outage == 0 {
-		m = p.joined()
+		m = p.joined(0)
 		p.expect(p.cool.own, p.within(p.cool.until[0], 1), p.rho(0))
 	}
 	p.expect(p.ev, p.within(held, 1), p.rho(0))
@@ -211,11 +211,11 @@ func (p *program) liveNow(from, w, m int, out *costs) {
 	}
 }
 
-// joined is the first step at which workers that are added now train, or the end of the
+// joined is the first step at whose begin workers train that are added at step j, or the end of the
 // view.
-func (p *program) joined() int {
-	m := 1
-	for m < p.steps() && p.v.at[m] < p.lead-1e-6 {
+func (p *program) joined(j int) int {
+	m := j + 1
+	for m < p.steps() && p.v.at[m]-p.v.at[j] < p.lead-1e-6 {
 		m++
 	}
 	return m

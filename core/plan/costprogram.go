@@ -358,19 +358,11 @@ func (p *program) expectAt(j, m int) {
 // live offers every state of step j to let workers go at once, or to add some that
 // come after the lead.
 func (p *program) live(j int) {
-	m, length := j+1, p.v.at[j+1]-p.v.at[j]
-	if p.lead <= length/2 {
-		m = j // they are there for most of this step
-	} else {
-		for m < p.steps() && p.v.at[m+1]-p.v.at[j] <= p.lead+1e-6 {
-			m++
-		}
-	}
-	if m == j {
+	if p.lead <= (p.v.at[j+1]-p.v.at[j])/2 { // they are there for most of this step
 		p.liveWithin(j)
 		return
 	}
-	p.liveLater(j, m)
+	p.liveLater(j, p.joined(j))
 }
 
 // liveWithin lets workers go at once and has others come within the step. What they
@@ -405,17 +397,22 @@ func (p *program) liveWithin(j int) {
 	}
 }
 
-// liveLater lets workers go at once and has others come at step m.
+// liveLater lets workers go at once and has others come by step m, as [program.liveNow] has: those that come before it train until then. Where the lead were rounded to
+// whole steps, workers that are added with the next decision would be there sooner than those that are added now, and so never be.
 func (p *program) liveLater(j, m int) {
 	p.expectAt(j, m)
 	p.fewer(j)
-	come := p.v.arrivals(j, m)
+	come, span := p.v.arrivals(j, m), p.v.at[m]-p.v.at[j]
+	alone, paid := min(p.lead, span), max(p.lead, span)
 	var best [classes]offer // of those above candidate w, with what they cost while they come
 	for c := range best {
 		best[c] = nothing
 	}
 	for w := len(p.workers) - 2; w >= 0; w-- {
-		gpu := float64(p.workers[w+1]) * p.lead / 3600
+		gpu := float64(p.workers[w+1]) * paid / 3600
+		if span > alone {
+			p.train(&p.evs[w+1], m, p.f[w+1]*(span-alone))
+		}
 		var after, out costs
 		for c := range best {
 			for b, cost := range p.evs[w+1][c] {
@@ -425,7 +422,7 @@ func (p *program) liveLater(j, m int) {
 			}
 			after[c] = best[c].cost
 		}
-		p.wait(j, m, w, come, &after, &out)
+		p.wait(j, m, w, alone, paid, come, &after, &out)
 		for c := range out {
 			more := offer{cost: out[c], to: best[c].to}
 			for b := range more.cost {
@@ -436,14 +433,28 @@ func (p *program) liveLater(j, m int) {
 	}
 }
 
-// wait is the cost of candidate w from step j to m, while so many records of each
-// class come, and from there on with others.
-func (p *program) wait(j, m, w int, come [classes]float64, after, out *costs) {
-	span := p.v.at[m] - p.v.at[j]
-	for c := range come {
-		come[c] -= p.f[w] * span
+// train makes of values at step m those of records before so many of them are trained.
+func (p *program) train(values *costs, m int, records float64) {
+	held, rise := p.held[m], p.rise[m]
+	for c := range values {
+		row, k := values[c], 0
+		for b := range held {
+			left := max(held[b]-records, 0)
+			for k < lags-2 && left > held[k+1] {
+				k++
+			}
+			values[c][b] = row[k] + (left-held[k])*rise[k]*(row[k+1]-row[k])
+		}
 	}
-	gpu := float64(p.workers[w])*span/3600 - float64(p.workers[w])*p.lead/3600
+}
+
+// wait is the cost of candidate w from step j to m, while so many records of each class come and w trains for so many seconds, and from there on with
+// others, which are paid for so many from j on.
+func (p *program) wait(j, m, w int, alone, paid float64, come [classes]float64, after, out *costs) {
+	for c := range come {
+		come[c] -= p.f[w] * alone
+	}
+	gpu := float64(p.workers[w]) * (p.v.at[m] - p.v.at[j] - paid) / 3600
 	p.keep(j, m, w, gpu, &come, after, out)
 }
 
