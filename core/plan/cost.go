@@ -77,16 +77,21 @@ func (p cost) prepare(s *sheet, g *program) {
 	g.ages = agesTo(g.v.oldest(0, -1, g.start(s)) / g.maxLag)
 }
 
+// priced is the view, in s, for which the price of a change is meant. In a shorter one nothing
+// that it saves would ever pay it, so that it is less there, in proportion.
+const priced = 1800
+
 // change is what a change costs besides what follows from it, in a view of so many
 // seconds. The parameter is there to keep changes rare. Where they are limited the limit
 // does that, and a change costs what it takes from those that are left: with one left all
 // of the parameter, and less the more there are, to a quarter where they last for the
 // view, since by its end those that were not used are lost.
 func (p cost) change(b Budget, reach float64) float64 {
+	price := p.price * min(reach/priced, 1)
 	if !b.Limited {
-		return p.price
+		return price
 	}
-	return p.price * math.Pow(4, -min(float64(max(b.Left-1, 0))*b.Every.Seconds()/reach, 1))
+	return price * math.Pow(4, -min(float64(max(b.Left-1, 0))*b.Every.Seconds()/reach, 1))
 }
 
 // mostCandidates is how many numbers of workers a program tells apart.

@@ -47,8 +47,55 @@ func TestCostDoesNotPutOffWhatIsNeeded(t *testing.T) {
 					o.BacklogRecords += 400
 					o.Lag = time.Duration(math.Round(float64(o.BacklogRecords) / 1000 * float64(time.Second)))
 				}
-				t.Logf("at most %d, lead %v, %v waiting: %d", most, lead, backlog, waited)
 			}
+		}
+	}
+}
+
+// On a view of half a minute a change has a price that its savings can pay: of six workers, of which two train what comes on the whole, not all are held for ever, and they do not come and go with each jump.
+func TestCostOnAShortView(t *testing.T) {
+	for _, c := range []struct {
+		sigma, most float64 // deviation of the logarithm, and GPUs held as a mean
+		changes     int
+	}{{0.1, 2.1, 2}, {0.4, 3.5, 30}, {0.6, 3.5, 30}} {
+		p, o := NewSuccession(policy(t, "cost")), late(7, 600*time.Millisecond, 0)
+		o.Target, o.Workers.Running = 6, 6
+		r := rand.New(rand.NewPCG(5, 6))
+		draw := func() float64 { return 1000 * math.Exp(c.sigma*r.NormFloat64()-c.sigma*c.sigma/2) }
+		const steps, each = 600, 3 // s, and for how long a jump lasts
+		backlog, rate, held, over, changes := 0.0, 0.0, 0, 0, 0
+		past := flat(1000, 30)
+		for i := range steps {
+			if i%each == 0 {
+				rate = draw()
+			}
+			backlog = math.Max(0, backlog+rate-600*float64(o.Target))
+			past = append(past[1:], rate)
+			o.Rates = Series{Start: o.Now.Add(-30 * time.Second), Step: time.Second, Values: past}
+			o.Forecast = Forecast{At: o.Now, Step: time.Second, Mean: flat(1000, 30), Calibrated: true}
+			for range 32 {
+				row := flat(0, 30)
+				for k := range row {
+					if row[k] = draw(); k%each != 0 {
+						row[k] = row[k-1]
+					}
+				}
+				o.Forecast.Scenarios = append(o.Forecast.Scenarios, row)
+			}
+			o.BacklogRecords, o.Lag = int64(backlog), time.Duration(backlog/1000*float64(time.Second))
+			if o.Lag > o.MaxLag {
+				over++
+			}
+			d := p.Decide(o)
+			if d.Target != o.Target {
+				changes++
+			}
+			o.Target, o.Workers.Running = d.Target, d.Target
+			held += d.Target
+			o.Now = o.Now.Add(o.Interval)
+		}
+		if mean := float64(held) / steps; mean > c.most || changes > c.changes || over > steps/50 {
+			t.Errorf("deviation %g: %.2f workers are held, %d changes, over the objective for %d of %d s", c.sigma, mean, changes, over, steps)
 		}
 	}
 }

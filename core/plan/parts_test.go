@@ -144,7 +144,7 @@ func TestCostNamesTheLimitsThatForce(t *testing.T) {
 				t.Errorf("what is forbidden has a price: %s", term.how())
 			}
 		}
-		if !strings.Contains(d.Reason, "the limits are 1 to 4 workers and none is in force; of these 1 costs least over the next 30s; 2 would cost 0.500") {
+		if !strings.Contains(d.Reason, "the limits are 1 to 4 workers and none is in force; of these 1 costs least over the next 30s; 2 would cost 0.00828") {
 			t.Errorf("%s", d.Explain())
 		}
 	}

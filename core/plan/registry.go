@@ -68,7 +68,7 @@ var registry = []entry{
 	{Info{Name: "cost", Mark: MarkOurs, Doc: "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", Needs: Needs{Forecast: true, Spread: true, Beyond: true}, Params: []Param{
 		{Name: "lag", Default: 18, Max: 1e6, Doc: "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{Name: "over", Default: 60, Max: 1e9, Doc: "what a lag over slo.max_lag costs besides, in GPUs"},
-		{Name: "rescale", Default: 0.5, Max: 1e6, Doc: "what a rescale costs besides its outage, in GPU-hours; as little as a quarter where rescales are limited, as live ones are in a replay, and many are left"},
+		{Name: "rescale", Default: 0.5, Max: 1e6, Doc: "what a rescale costs besides its outage, in GPU-hours, where half an hour or more is looked ahead, and in proportion less else; as little as a quarter where rescales are limited, as live ones are in a replay, and many are left"},
 		{Name: "model_error", Max: 1, Doc: "relative error that the throughput model is assumed to have at least"},
 	}}, func(p Params) planner { return newCost(p) }},
 	{Info{Name: "static", Mark: MarkPaper, Doc: "always the same number of workers: \"adequate resources\" in Kale Table 3", Params: []Param{
