@@ -232,8 +232,9 @@ func (r *FleetReport) legend() string {
 	}
 	return fmt.Sprintf(`over %%: share of the jobs' minutes with lag over their objective; priority %%: of the jobs with priority, - where there
 are none. acc. lag: minutes of all jobs.
-Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective, with what it takes to train what waits at the end. short %%: share of the rounds in which the jobs together asked
-for more than the pool has; preempted: workers that drained for another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed")) + paid
+Cost: GPU-hours + %g x accumulated lag + %g x minutes over the objective, with what it takes to train what waits at the end.
+short %%: share of the rounds in which the jobs together asked for more than the pool has; preempted: workers that drained for
+another job. Means over %s.`, r.Weights.Lag, r.Weights.Violation, job.Count(r.Seeds, "seed")) + paid
 }
 
 // cut says what is missing of a report that is partial, or "".
