@@ -419,8 +419,10 @@ func TestRestartWaitsForTheModel(t *testing.T) {
 	if forecasts() {
 		t.Error("it decides before the model is there")
 	}
-	r.order("scale", 3)
-	if r.s.want.Target != 3 {
+	if r.order("scale", 3); r.s.want.Target == 3 {
+		t.Fatal("there are 3 workers before they are ordered")
+	}
+	if r.beat(); r.s.want.Target != 3 {
 		t.Errorf("an order meanwhile: target %d; unknown: %q", r.s.want.Target, r.s.seen.unknown(r.s.begun()))
 	}
 	r.order("auto", 0)

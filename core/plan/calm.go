@@ -28,6 +28,9 @@ const (
 	calmNear = 16
 	// calmAlike is of how many times as many values as vary together a mean is taken at the least: one of a single jump is of that jump alone.
 	calmAlike = 3
+	// calmEven is for how many times as many values as vary together a row must be even, with a variance of no more than calmEvenPart of what was just before, for
+	// how it varied before to count no more: jumps are not so even by chance.
+	calmEven, calmEvenPart = 5, 0.01
 	// calmMoves is how many moves of a worker what is looked at takes at the least, and calmBins how many bins it has, where there are so many.
 	calmMoves = 64
 	calmBins  = 240
@@ -38,7 +41,7 @@ const (
 //
 // It is the mean of the longest stretch up to now that is of one level (Lepski's method): of stretches as long as a move and ever longer, as long as each mean lies no further from those of the shorter ones than
 // chance gives, by how much the traffic varies within the stretch and just before it. So a step of smooth traffic counts as a whole when it has lasted for a move, and one of
-// traffic that jumps the later the more that jumps.
+// traffic that jumps the later the more that jumps; where it is even from the step on, once that is more than chance.
 func CalmOf(o Observation, past Series, move time.Duration) Calm {
 	f := o.Forecast
 	if o.problem() != "" || f.Trusted && len(f.Mean) > 0 || past.Step <= 0 {
@@ -142,9 +145,19 @@ func levels(row []float64, least int) (level, most float64) {
 	}
 	alike := together(rest)
 	least = min(max(least, int(math.Round(calmAlike*alike))), max(least, n/calmParts))
+	even := 0 // how long it has been even, if it was not before
+	for k := max(least, int(math.Ceil(calmEven*alike))); k <= n-calmNear; k++ {
+		from := near(k)
+		if before := within(from, n-k) / float64(n-k-from); within(n-k, n) <= calmEvenPart*before*float64(k) {
+			even = k
+		}
+	}
 	low, high := math.Inf(-1), math.Inf(1)
 	for k := least; k <= n; k++ {
 		mean, from := (sum[n]-sum[n-k])/float64(k), near(k)
+		if k <= even {
+			from = n - even
+		}
 		varies := (within(from, n-k) + within(n-k, n)) / float64(n-from)
 		off := calmSure * math.Sqrt(varies*alike/float64(k)) * (1 + alike/float64(4*k)) // chance gives more where there are few
 		if mean+off < low || mean-off > high {

@@ -83,6 +83,31 @@ func TestCalmFollowsALevel(t *testing.T) {
 	}
 }
 
+// Where traffic that jumped is even from a step on, how much it jumped before does not hold the step back: it counts once it has been even for longer than jumps
+// are by chance.
+func TestCalmSeesAnEvenStepAfterJumps(t *testing.T) {
+	for _, c := range []struct {
+		each  int
+		even  float64 // deviation from the step on
+		after int     // minutes, in three of four draws; by all that came before it took 18 and 27
+	}{{1, 0, 10}, {1, 0.01, 10}, {3, 0, 18}, {3, 0.01, 18}} {
+		for _, sigma := range []float64{0.4, 0.6} {
+			got := 0
+			const n = 100
+			for seed := range uint64(n) {
+				r := rand.New(rand.NewPCG(seed, 5))
+				o, past := blind(append(jumpy(r, 100_000, sigma, c.each, 400), jumpy(r, 200_000, c.even, 1, c.after)...))
+				if calm := CalmOf(o, past, time.Minute); calm.Needs >= 12 && calm.Needs <= 14 { // 13
+					got++
+				}
+			}
+			if got < 75*n/100 {
+				t.Errorf("jumps of %d min with a deviation of %g, then even but for %g: after %d min seen %d of %d times", c.each, sigma, c.even, c.after, got, n)
+			}
+		}
+	}
+}
+
 // Traffic that does not jump, or whose forecast knows its errors, needs what is asked for.
 func TestWhatIsNotRead(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 17))

@@ -12,11 +12,13 @@ import (
 // be answered by one to catch up, that one's end by another, and so on without end.
 //
 // The workers must carry the expected load and work the backlog off within
-// CatchUp: need = load + backlog/CatchUp, w = smallest with F(w) > need. If the
+// CatchUp: need = load + backlog/CatchUp, w = smallest with F(w) > need, of the backlog
+// that is not for workers on their way to work off (onway.go). If the
 // lag has not fallen since the last decision although the model says that the
 // workers in force suffice, the model is too hopeful (a slow GPU, a hot
 // partition) and one worker is added beyond it, while F still rises. What the lag was
-// before, or just after, it could not be known says nothing about that.
+// before, or just after, it could not be known says nothing about that, nor what it was
+// before all of them trained.
 //
 // Whether workers that were added for the lag are any use is judged by what is trained
 // (bottleneck.go): where it was none no more are added for it, and where those before
@@ -30,12 +32,13 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	if recent, ok := s.recentRate(max(o.Tau, o.lead())); ok {
 		expect = math.Max(expect, recent)
 	}
-	backlog := float64(max(o.BacklogRecords, 0))
+	s.noteDuration("lag", o.Lag, "over the fallback threshold of "+formatDuration(threshold)+o.beyondLagOver(threshold))
+	s.noteBacklog()
+	backlog := s.counted(expect)
+	s.backlog = backlog
 	drain := backlog / o.catchUp().Seconds()
 	need := s.withHeadroom(expect) + drain
 	w, saturated := s.curve.Smallest(need)
-	s.noteDuration("lag", o.Lag, "over the fallback threshold of "+formatDuration(threshold)+o.beyondLagOver(threshold))
-	s.noteBacklog()
 	s.note("catch-up", drain, "records/s", "backlog / "+formatDuration(o.catchUp()))
 	s.note("load with backlog", need, "records/s", "max(forecast, recent rate) × (1 + headroom) + catch-up")
 	s.noteNeeded("needed for lag", w, need, "load with backlog")
@@ -43,7 +46,7 @@ func (s *sheet) lagFallback(p *proposal, expect float64) {
 	over := fmt.Sprintf("the lag of %s is over the fallback threshold of %s", formatDuration(o.Lag), formatDuration(threshold))
 	reason := fmt.Sprintf("%s; %s must be trained to catch up %s records within %s",
 		over, formatRate(need), formatNumber(backlog), formatDuration(o.catchUp()))
-	stuck := s.prev.LagOver && !s.prev.Blind && !s.prev.LagNew && o.Lag >= s.prev.Lag && o.Workers.Pending == 0 && s.next.Trial == nil
+	stuck := s.standsStill() && s.next.Trial == nil
 	if more := s.current + 1; stuck && w <= s.current && p.want <= s.current && s.rises(more) {
 		w = more
 		s.note("lag does not fall", float64(w), "workers", "one more than in force, beyond what F says")

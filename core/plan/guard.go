@@ -63,6 +63,7 @@ func (g guarded) decide(o Observation, prev state, note string) (d Decision, nex
 		return undecidable(d, o, why), prev, why
 	}
 	s := &sheet{o: &o, current: d.Current, curve: curve(o.Model, o.Limits, o.Servers), prev: prev, next: prev}
+	s.next.Unseen = s.unseen()
 	s.judge()
 	p := g.propose(s)
 	s.settle(&d, p, g.open)
@@ -345,6 +346,7 @@ func (s *sheet) conclude(d *Decision, p proposal) {
 	d.Capacity = Number(s.capacity(d.Target))
 	d.Saturated = p.saturated
 	s.noteShort(d)
+	s.noteAsked(d)
 	s.begin(d)
 	if b := s.believed(); b != nil && s.o.lagKnown() && s.o.Lag > s.o.unforeseenLag() {
 		d.NoHelp = b.words(s.o)

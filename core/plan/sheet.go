@@ -18,6 +18,7 @@ type sheet struct {
 	next    state // the state that the decision hands on
 	terms   []Term
 	load    float64 // what is expected, with headroom and without a backlog; NaN or 0: not known
+	backlog float64 // the records that count in a lag over its threshold; 0: it is not
 	noHelp  bool    // the reason says that more workers do not help
 }
 

@@ -25,6 +25,9 @@ type state struct {
 	// just come back then, so that nothing tells yet whether the lag falls.
 	Blind  bool `json:"blind,omitempty"`
 	LagNew bool `json:"lag_new,omitempty"`
+	// Unseen is for how many decisions more the lag says nothing of the workers in force, and Asked the backlog that they were asked for (onway.go).
+	Unseen int           `json:"unseen,omitempty"`
+	Asked  *backlogAsked `json:"asked,omitempty"`
 	// Cap is the number of workers that idle accelerators have shown to be enough
 	// although the plan wants more; 0 for none. No new one before NoCapUntil.
 	Cap        int       `json:"cap,omitempty"`
@@ -77,6 +80,7 @@ func (d Decision) Undone(prev json.RawMessage) json.RawMessage {
 	before, _ := readState(prev, d.At)
 	next, _ := readState(d.State, d.At)
 	next.LastOut, next.LastIn, next.Trial = before.LastOut, before.LastIn, before.Trial
+	next.Unseen, next.Asked = before.Unseen, before.Asked
 	return next.encode()
 }
 

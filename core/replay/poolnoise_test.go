@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -23,6 +24,7 @@ type pace struct {
 	noise              time.Duration // for so long a draw of noise lasts
 	length             time.Duration
 	lead, drain        Between
+	policy             string  // "": cost
 	more               float64 // % of the time that a job may be over its objective beyond half as much again as with a fixed division
 }
 
@@ -46,7 +48,7 @@ func paces() []pace {
 // spoken is the job of the demo at that pace.
 func (p pace) spoken(t testing.TB) job.Job {
 	j := *quick(t)
-	j.Autoscale.Policy, j.Autoscale.Params = "cost", nil
+	j.Autoscale.Policy, j.Autoscale.Params = cmp.Or(p.policy, "cost"), nil
 	j.Autoscale.Tick, j.Autoscale.Tau, j.Autoscale.CooldownIn, j.Autoscale.CooldownOut = p.tick, p.tau, p.in, p.out
 	j.SLO.MaxLag = p.goal
 	j.Forecast.Interval, j.Forecast.Horizon, j.Forecast.Season = p.step, 30*p.step, []time.Duration{120 * p.step}
@@ -284,5 +286,26 @@ func TestATrueStepIsServed(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A step of even traffic is served soon though what came before it jumped: that is no longer how it varies.
+func TestAnEvenStepAfterJumpsIsServed(t *testing.T) {
+	t.Parallel()
+	p := paces()[2]
+	p.policy, p.goal = "kale", 5*time.Second // the lag does not ask for it before
+	took := []int{}
+	for seed := range uint64(draws) {
+		specs := p.trio(seed, .6, 1, true)
+		rates := specs[0].rates
+		for i := len(rates) / 2; i < len(rates); i++ {
+			rates[i] = 2 * 1071
+		}
+		after, _ := p.served(t, seed, specs, 4)
+		took = append(took, after)
+	}
+	t.Logf("served after %d s", took)
+	if slices.Min(took) < 0 || slices.Max(took) > 17 { // 20, when it was taken to vary as before
+		t.Errorf("served after %d s", took)
 	}
 }
