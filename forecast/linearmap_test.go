@@ -3,7 +3,6 @@ package forecast
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -182,9 +181,9 @@ func TestLinearMapIsOfEveryBinOfALongHorizon(t *testing.T) {
 	}
 }
 
-// A map is learnt for the horizons that weights are learnt for and, between these, for no bins that are further apart than a 24th of a season.
+// A map is learnt for each of the first horizons and, beyond them, for those that weights are learnt for and for no bins that are further apart than a 24th of a season.
 func TestMapProbes(t *testing.T) {
-	for _, c := range []struct{ season, steps int }{{1440, 120}, {288, 24}, {24, 96}, {96, 720}, {10, 40}, {48, 1}} {
+	for _, c := range []struct{ season, steps int }{{1440, 120}, {288, 24}, {24, 96}, {96, 720}, {1440, 1000}, {10, 40}, {48, 1}} {
 		got := mapProbes(c.season, c.steps)
 		reach := max(1, c.season/24)
 		for i, h := range got {
@@ -199,8 +198,11 @@ func TestMapProbes(t *testing.T) {
 			}
 		}
 	}
-	if got, want := mapProbes(1440, 120), probes(nil, 120, 0); !slices.Equal(got, want) { // of a job's usual horizons there are no more
-		t.Errorf("two hours of minutes: %v, want %v", got, want)
+	if got := mapProbes(1440, 120); len(got) != 120 { // a job's usual horizons
+		t.Errorf("two hours of minutes: %v, want each", got)
+	}
+	if got := mapProbes(1440, 1440); got[mapEach-1] != mapEach-1 || len(got) > mapEach+24 { // and a day of them costs little more
+		t.Errorf("a day of minutes: %v, want the first %d and few more", got, mapEach)
 	}
 }
 

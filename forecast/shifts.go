@@ -8,7 +8,9 @@ import (
 
 // How a shift of the level is told from what a stream does anyway; see [Series.levelled].
 const (
-	shiftBlocks = 96   // of the shortest season, at least: a quarter of an hour of a day
+	shiftBlocks = 288  // of the shortest season: five minutes of a day,
+	shiftBins   = 3    // and so many bins at least, as long as that makes
+	shiftFewest = 96   // no fewer blocks: a quarter of an hour of a day. A block of one bin, in five-minute data, finds shifts that are none [measured]
 	shiftBefore = 4    // the level before a shift is that of this part of the season
 	shiftLeast  = 1.25 // a factor closer to 1 is left to the level ratios
 	shiftTwice  = 2.0  // it is so many times as large as anything before it, as a logarithm
@@ -94,7 +96,7 @@ func newShiftSearch(s Series, lags []int) *shiftSearch {
 			}
 		}
 	}
-	block := max(1, lags[0]/shiftBlocks)
+	block := max(1, lags[0]/shiftBlocks, min(shiftBins, lags[0]/shiftFewest))
 	for whole%block != 0 {
 		block--
 	}

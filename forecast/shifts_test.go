@@ -179,3 +179,25 @@ func TestNoShiftInTheFirstWeekOfAStreamThatMoves(t *testing.T) {
 		t.Errorf("the night of a Saturday is a shift: %.2f times before", got.Values[0]/s.Values[0])
 	}
 }
+
+// In minutes a lasting shift is followed ten minutes after it, not half an hour.
+func TestShiftIsFollowedWithinMinutes(t *testing.T) {
+	t.Parallel()
+	const day, at, after = 1440, 12*1440 + 600, 10
+	for _, factor := range []float64{0.4, 1.4, 2.5} {
+		rng := rand.New(rand.NewPCG(43, 2))
+		s := synthetic(at+after, time.Minute, func(i int) float64 {
+			v := cycle(float64(i)/day) * (1 + 0.05*rng.NormFloat64())
+			if i >= at {
+				v *= factor
+			}
+			return v
+		})
+		said := forecastOf(t, NewSeasonal([]time.Duration{24 * time.Hour, 7 * 24 * time.Hour}), s, 15)
+		for h, v := range said.Mean {
+			if want := factor * cycle(float64(at+after+h)/day); math.Abs(v/want-1) > 0.15 {
+				t.Errorf("%v times, %d bins ahead: %.0f, want %.0f", factor, h+1, v, want)
+			}
+		}
+	}
+}

@@ -197,13 +197,8 @@ func (s *stack) say(o *opinion, origin, h int, mean, most float64) {
 	o[missedOn] += mean
 	o[missed3On] += mean
 	profile, soft := math.NaN(), math.NaN()
-	if at := origin + h - s.season; at >= 0 {
-		if h >= s.season {
-			at -= h / s.season * s.season
-		}
-		if at >= 0 {
-			profile, soft = s.profile[at], s.smooth[at]
-		}
+	if at := s.phase(origin, h); at >= 0 {
+		profile, soft = s.profile[at], s.smooth[at]
 	}
 	o[profiled] *= profile
 	o[profiledLevel] *= profile
@@ -220,6 +215,9 @@ func (s *stack) say(o *opinion, origin, h int, mean, most float64) {
 		}
 	}
 }
+
+// phase is the last bin before an origin that is of the phase of the one at horizon h after it; negative: there is none.
+func (s *stack) phase(origin, h int) int { return origin + h - (h/s.season+1)*s.season }
 
 // most is the highest rate that was known a quarter of a season before the origin. An opinion that says more than that
 // and than the mix goes by a burst of which nothing is known.
@@ -457,11 +455,11 @@ func (s *stack) mapAt(out []float64, origin int, past bool, rows []int, hedge bo
 	s.linear.says(out, &s.rooted, origin, by, rows)
 }
 
-// mapFrom is what the linear map, or its hedge, says of every bin from an origin, where the mix says mean: between its own horizons it is off that as it is at these. It has the room
-// of course.
-func (s *stack) mapFrom(course, mean []float64, origin int, past, hedge bool) []float64 {
+// mapFrom is what the linear map, or its hedge, says of every bin from an origin. Between its own horizons it is off the smooth profile as it is at these: not off the mix, of which
+// each bin has a noise of its own, which would be that of three bins then. It has the room of course.
+func (s *stack) mapFrom(course []float64, steps, origin int, past, hedge bool) []float64 {
 	room := &s.room
-	course = grown(course, len(mean))
+	course = grown(course, steps)
 	if s.linear == nil {
 		for h := range course {
 			course[h] = math.NaN()
@@ -471,18 +469,31 @@ func (s *stack) mapFrom(course, mean []float64, origin int, past, hedge bool) []
 	at := s.linear.probes
 	room.off, room.rows = grown(room.off, len(at)), s.linear.rowsOf(room.rows[:0], at)
 	s.mapAt(room.off, origin, past, room.rows, hedge)
-	for i, h := range at {
-		room.off[i] -= mean[h]
-	}
 	for i, from := range at {
 		next := min(i+1, len(at)-1)
 		to := max(from+1, at[next])
-		for h := from; h < to; h++ {
+		course[from] = room.off[i]
+		if to == from+1 {
+			continue
+		}
+		first, last := room.off[i]-s.soft(origin, from), room.off[next]-s.soft(origin, to)
+		for h := from + 1; h < to; h++ {
 			part := float64(h-from) / float64(to-from)
-			course[h] = mean[h] + room.off[i] + (room.off[next]-room.off[i])*part
+			if course[h] = s.soft(origin, h) + first + (last-first)*part; course[h] != course[h] { // no profile
+				course[h] = room.off[i] + (room.off[next]-room.off[i])*part
+			}
+			course[h] = max(0, course[h])
 		}
 	}
 	return course
+}
+
+// soft is the smooth profile at horizon h after an origin; NaN: there is none.
+func (s *stack) soft(origin, h int) float64 {
+	if at := s.phase(origin, h); at >= 0 {
+		return s.smooth[at]
+	}
+	return math.NaN()
 }
 
 // onto makes of mean, which is the mix at the origin of t, the forecast there. Between the probes
@@ -493,8 +504,8 @@ func (s *stack) onto(m *mixture, mean []float64, t trial, past bool) {
 	asked := s.ask(m, t, foresaw[:])
 	most := s.most(t.origin)
 	courses := &s.room.courses
-	courses[0] = s.mapFrom(courses[0], mean, t.origin, past, false)
-	courses[1] = s.mapFrom(courses[1], mean, t.origin, past, true)
+	courses[0] = s.mapFrom(courses[0], len(mean), t.origin, past, false)
+	courses[1] = s.mapFrom(courses[1], len(mean), t.origin, past, true)
 	for i, from := range m.probes {
 		next := min(i+1, len(m.probes)-1)
 		to := max(from+1, m.probes[next])
