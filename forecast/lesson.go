@@ -149,6 +149,7 @@ func (l *lesson) learn(y []float64, cands []candidate, steps, origins int, linea
 	}
 	l.errors = res.paths
 	l.widths = res.widths(l.unrest, m.probes)
+	res.seenBefore(l.widths, m.probes)
 }
 
 func (l *lesson) residuals() *residuals { return newResiduals(l.steps, scaleFloor*l.unit, maxFollowed) }

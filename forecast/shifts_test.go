@@ -21,7 +21,7 @@ func shifting(seed uint64, days int, times float64, from, to int) Series {
 
 var dayAndWeek = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
 
-// Over the days about a new level the band of 90 % holds what it holds on others, save what nobody can know: what comes within the horizon of the shift, and in the three quarters of an hour
+// Over the days about a new level the band of 90 % holds what it holds on others, or 90 %, save what nobody can know: what comes within the horizon of the shift, and in the three quarters of an hour
 // until it is told from chance.
 func TestBandsHoldOverAShift(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestBandsHoldOverAShift(t *testing.T) {
 			got := measured(times)
 			for _, h := range []int{3, 12, 24} {
 				e, u := got[h-1], usual[h-1]
-				least := u.Coverage90 - float64(h+told)/every/float64(e.Bins)
+				least := min(u.Coverage90, 0.9) - float64(h+told)/every/float64(e.Bins)
 				t.Logf("%s, %v times, %d bins ahead: %.3f of %d are in the band, pinball loss %.2f; without a shift %.3f and %.2f", c.f.Name(), times, h, e.Coverage90, e.Bins, e.Pinball, u.Coverage90, u.Pinball)
 				if e.Coverage90 < least-0.001 || e.Coverage90 > 0.95 {
 					t.Errorf("%s, %v times, %d bins ahead: %.3f of what came lay in the 90 %% band, want %.3f or more", c.f.Name(), times, h, e.Coverage90, least)

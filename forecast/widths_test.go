@@ -125,3 +125,19 @@ func TestSpanOfTheOrigins(t *testing.T) {
 		}
 	}
 }
+
+// Errors from which the forecaster learnt are too small for what it has not seen: the more so the fewer they are, and by a bound.
+func TestSeenBefore(t *testing.T) {
+	for n, want := range map[int]float64{0: 1.29, 32: 1.29, 92: 1.09, 245: 1.033, 1000: 1.008} {
+		r, widths := newResiduals(2, 1, n), []float64{1, 0.5}
+		for range n {
+			r.begin()
+			r.note(0, 0.1)
+			r.note(1, 0.1)
+		}
+		r.seenBefore(widths, []int{0, 1})
+		if math.Abs(widths[0]-want) > 0.001 || math.Abs(widths[1]-want/2) > 0.001 {
+			t.Errorf("of %d outcomes: %.3f and %.3f, want %.3f and half of it", n, widths[0], widths[1], want)
+		}
+	}
+}
