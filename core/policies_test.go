@@ -18,7 +18,7 @@ func TestJobFilesKnowThePolicies(t *testing.T) {
 	for _, info := range plan.Policies() {
 		want := []job.PolicyNumber{}
 		for _, p := range info.Params {
-			want = append(want, job.PolicyNumber{Name: p.Name, Default: p.Default, Min: p.Min, Max: p.Max, Minutes: p.Unit == plan.UnitMinutes, Whole: p.Whole})
+			want = append(want, job.PolicyNumber{Name: p.Name, Doc: p.Doc, Default: p.Default, Min: p.Min, Max: p.Max, Minutes: p.Unit == plan.UnitMinutes, Whole: p.Whole})
 		}
 		got, known := job.PolicyNumbers(info.Name)
 		if d := cmp.Diff(want, got); d != "" || !known {

@@ -42,7 +42,7 @@ var policies = []policySpec{
 	{"cost", "the course of least expected cost over the coming hours: GPU-hours, lag, violations, and what rescales cost", []policyParam{
 		{"lag", 18, 0, 1e+06, anyNumber, "what a lag as long as slo.max_lag costs, in GPUs; a shorter one in proportion"},
 		{"over", 60, 0, 1e+09, anyNumber, "what a lag over slo.max_lag costs besides, in GPUs"},
-		{"rescale", 0.5, 0, 1e+06, anyNumber, "what a rescale costs besides its outage, in GPU-hours; as little as a quarter where rescales are limited, as live ones are in a replay, and many are left"},
+		{"rescale", 0.5, 0, 1e+06, anyNumber, "what a rescale costs besides its outage, in GPU-hours, where half an hour or more is looked ahead, and in proportion less else; as little as a quarter where rescales are limited, as live ones are in a replay, and many are left"},
 		{"model_error", 0, 0, 1, anyNumber, "relative error that the throughput model is assumed to have at least"},
 	}},
 	{"static", "always the same number of workers: \"adequate resources\" in Kale Table 3", []policyParam{
@@ -108,7 +108,7 @@ var guardParam = policyParam{"guard", 1, 0, 1, wholeNumber, "1: also Kale's rule
 // PolicyNumber is a parameter of a policy: its default and the range that is allowed, in minutes where it is a time. One that is Whole is a count or
 // a switch.
 type PolicyNumber struct {
-	Name              string
+	Name, Doc         string
 	Default, Min, Max float64
 	Minutes, Whole    bool
 }
@@ -121,7 +121,7 @@ func PolicyNumbers(policy string) ([]PolicyNumber, bool) {
 	}
 	out := make([]PolicyNumber, len(spec.params))
 	for i, p := range spec.params {
-		out[i] = PolicyNumber{Name: p.name, Default: p.def, Min: p.least, Max: p.most, Minutes: p.kind == inMinutes, Whole: p.kind == wholeNumber}
+		out[i] = PolicyNumber{Name: p.name, Doc: p.doc, Default: p.def, Min: p.least, Max: p.most, Minutes: p.kind == inMinutes, Whole: p.kind == wholeNumber}
 	}
 	return out, true
 }

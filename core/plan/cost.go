@@ -239,8 +239,16 @@ func (p cost) choose(s *sheet, g *program) proposal {
 			best = w
 		}
 	}
+	why := ""
+	if best == at {
+		if put, says := g.notPutOff(s, costs, at); put >= 0 {
+			best, why = put, says
+		}
+	}
 	out := proposal{want: g.workers[best], load: g.v.mean[0], source: "cost", saturated: g.v.mean[0] >= s.peak()}
-	out.reason = g.account(s, costs, at, best)
+	if out.reason = g.account(s, costs, at, best); why != "" {
+		out.reason = why + ": " + out.reason
+	}
 	out.plan = g.course(s, best)
 	return out
 }

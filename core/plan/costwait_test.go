@@ -99,3 +99,39 @@ func TestCostOnAShortView(t *testing.T) {
 		}
 	}
 }
+
+// Where a load just fills some number of workers, others are let go too: it is not put off again and again until it is known better, and what was let go does not come back.
+func TestCostDoesNotPutOffAScaleIn(t *testing.T) {
+	for _, per := range []float64{395, 398, 400.5, 401, 405, 415, 430, 600} {
+		for _, noise := range []float64{0.02, 0.07} {
+			for _, from := range []int{7, 5} {
+				o := late(7, 600*time.Millisecond, 300)
+				o.Model = estimatorPerWorker(per)
+				o.Target, o.Workers.Running = from, from
+				for i := range o.Forecast.Mean {
+					o.Forecast.Mean[i] = 1200
+				}
+				for _, row := range o.Forecast.Scenarios {
+					for i := range row {
+						row[i] = 1200 * (1 + (row[i]/1000-1)/0.07*noise)
+					}
+				}
+				p, held := NewSuccession(policy(t, "cost")), []int{}
+				for range 60 {
+					o.setRates(1200)
+					o.Forecast.At = o.Now
+					d := p.Decide(o)
+					if n := d.Target; n > o.Target {
+						t.Errorf("%g records/s a worker, noise %g, from %d: back to %d\n%s", per, noise, from, n, d.Explain())
+					}
+					o.Target, o.Workers.Running = d.Target, d.Target
+					held = append(held, d.Target)
+					o.Now = o.Now.Add(o.Interval)
+				}
+				if need := int(math.Ceil(1200 / per)); held[8] > need+1 || held[59] > need+1 || per*float64(held[59]) < 1200 {
+					t.Errorf("%g records/s a worker, noise %g: %d suffice, and there are %v", per, noise, need, held)
+				}
+			}
+		}
+	}
+}

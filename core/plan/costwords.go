@@ -165,10 +165,16 @@ func (p *program) state(j int, load, backlog float64) (c, b int) {
 	return p.v.class(j, load), b
 }
 
-// course is the plan as it would go if the load were as expected.
-func (p *program) course(s *sheet, first int) Plan {
+// steer is how many workers each step of the plan has if the load is as expected.
+func (p *program) steer(s *sheet, first int) []int {
 	workers := make([]int, p.steps())
 	p.walkOne(-1, p.start(s), p.index(s.current), first, workers)
+	return workers
+}
+
+// course is the plan as it would go if the load were as expected.
+func (p *program) course(s *sheet, first int) Plan {
+	workers := p.steer(s, first)
 	// In steps of one length, as a plan is written.
 	step := s.o.Forecast.Step
 	for lasts(60, step) < seconds(p.v.at[p.steps()]) {

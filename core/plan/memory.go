@@ -17,6 +17,8 @@ type memory struct {
 	// Planned and Want are when a plan was made, and what it was.
 	Planned time.Time `json:"planned,omitzero"`
 	Want    int       `json:"want,omitempty"`
+	// PutOff is how many decisions in a row put a scale-in off to the next one.
+	PutOff int `json:"put_off,omitempty"`
 	// Metrics, Wishes and Decays are rows over time.
 	Metrics row `json:"metrics,omitempty"`
 	Wishes  row `json:"wishes,omitempty"`
@@ -34,6 +36,14 @@ type bucket struct {
 	Sum [3]float64 `json:"s"` // of each value noted
 	Min float64    `json:"a"` // of the first value
 	Max float64    `json:"b"`
+}
+
+// remembered is what remember gave for this decision, or gives.
+func (s *sheet) remembered(owner string) *memory {
+	if m := s.next.Memory; m != nil && m != s.prev.Memory && m.Owner == owner {
+		return m
+	}
+	return s.remember(owner)
 }
 
 // remember is the policy's memory of last time, or a new one. It is a copy: the

@@ -227,9 +227,9 @@ func (o *Observation) catchUp() time.Duration {
 }
 
 // outage is how long a rescale stops training; 0 where it is live, and what little it
-// stops is part of the join.
+// stops is part of the join. One that stops training does so for all of the join.
 func (o *Observation) outage() time.Duration {
-	if o.RescaleCost.Value < o.JoinTime.Value/4 {
+	if o.RescaleCost.Value < o.JoinTime.Value/2 {
 		return 0
 	}
 	return o.RescaleCost.Value

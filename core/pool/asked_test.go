@@ -311,3 +311,12 @@ func TestWordsOfWorth(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+// Figures of worth are written out.
+func TestFiguresOfWorth(t *testing.T) {
+	for worth, want := range map[float64]string{0.04567: "0.046", 1.5: "1.5", 9.94: "9.9", 12.4: "12", 2012: "2012", 7_712_000: "7712000"} {
+		if got := figure(worth); got != want {
+			t.Errorf("%v: %s, want %s", worth, got, want)
+		}
+	}
+}

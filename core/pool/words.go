@@ -175,7 +175,7 @@ func (d Division) worthier(i int) string {
 	if len(known) == 0 {
 		return why
 	}
-	return fmt.Sprintf("%s (GPU-hours of lag that it prevents for each GPU-hour: %s; the next here %.2g)", why, strings.Join(known, ", "), s.worthOf(s.Goal+1, false))
+	return fmt.Sprintf("%s (GPU-hours of lag that it prevents for each GPU-hour: %s; the next here %s)", why, strings.Join(known, ", "), figure(s.worthOf(s.Goal+1, false)))
 }
 
 // worthOf is what the n-th worker is worth, per GPU and by weight, as serve reckons it, with what it costs to move it where it is held.
@@ -190,7 +190,15 @@ func (s *Share) worthOf(n int, held bool) float64 {
 func (s *Share) worthWords() string {
 	worth := s.worthOf(s.Goal, false)
 	if s.Goal <= s.Staying && s.Move > 0 {
-		return fmt.Sprintf("%.2g, and %.2g with what it would cost to move it", worth, s.worthOf(s.Goal, true))
+		return fmt.Sprintf("%s, and %s with what it would cost to move it", figure(worth), figure(s.worthOf(s.Goal, true)))
+	}
+	return figure(worth)
+}
+
+// figure is a worth to two digits, or to whole ones.
+func figure(worth float64) string {
+	if worth >= 10 {
+		return fmt.Sprintf("%.0f", worth)
 	}
 	return fmt.Sprintf("%.2g", worth)
 }
