@@ -22,6 +22,7 @@ type lesson struct {
 	steps   int
 	cands   []candidate
 	unit    float64
+	floor   float64 // of the residuals, samples/s: scaleFloor of the unit, or what past forecasts missed by if that is more: see [meanMissed]
 	probes  []int
 	past    [][]float64
 	weights [opinions][]float64
@@ -135,16 +136,21 @@ func (l *lesson) learn(y []float64, cands []candidate, steps, origins int, linea
 		l.weights[k] = slices.Clone(w)
 	}
 	// The forecast is made again at origins of the trials, each with the recent weights of its own moment.
-	mean, res := make([]float64, steps), l.residuals()
 	every := (len(m.trials) + maxFollowed - 1) / maxFollowed
+	var said, came [][]float64
 	for k := (len(m.trials) - 1) % every; k < len(m.trials); k += every { // the newest is among them
-		t := m.trials[k]
+		t, mean := m.trials[k], make([]float64, steps)
 		m.blend(mean, t)
 		m.stack.onto(m, mean, t, true)
 		l.unrest = append(l.unrest, t.unrest)
+		said, came = append(said, mean), append(came, y[t.origin:min(t.origin+steps, len(y))])
+	}
+	l.floor = max(scaleFloor*l.unit, meanMissed(said, came))
+	res := l.residuals()
+	for k, mean := range said {
 		res.begin()
-		for h := range min(steps, len(y)-t.origin) {
-			res.add(h, y[t.origin+h], mean[h])
+		for h, v := range came[k] {
+			res.add(h, v, mean[h])
 		}
 	}
 	l.errors = res.paths
@@ -152,7 +158,22 @@ func (l *lesson) learn(y []float64, cands []candidate, steps, origins int, linea
 	res.seenBefore(l.widths, m.probes)
 }
 
-func (l *lesson) residuals() *residuals { return newResiduals(l.steps, scaleFloor*l.unit, maxFollowed) }
+func (l *lesson) residuals() *residuals { return newResiduals(l.steps, l.floor, maxFollowed) }
+
+// meanMissed is the mean absolute error of forecasts, samples/s, over what is known of both. Relative errors are relative to no less: where a bin holds a record or none, nearly nothing
+// is said and all of a record missed, and relative to that an error is of any size, so that a band reaches to many times what was ever seen wherever a little more is said.
+// [measured: on 0.5 records a minute, 95 % quantiles of up to 16 times the most that was seen are 1.0 times it, 1.8 times with half of this; on five traces the pinball loss is the same to 0.1 %]
+func meanMissed(said, came [][]float64) float64 {
+	sum, n := 0.0, 0.0
+	for k, row := range came {
+		for h, v := range row {
+			if d := math.Abs(v - said[k][h]); d == d {
+				sum, n = sum+d, n+1
+			}
+		}
+	}
+	return sum / max(n, 1)
+}
 
 // forecast is what follows y, NaN where nothing is known, and the errors to expect, as much as there is unrest now. Where the last bins of y are not known, it is as of the last
 // that is: these are first forecast themselves, since else a stream that has left its season would be expected to be back in it at once, and errors are those so much further ahead.
