@@ -82,3 +82,29 @@ func TestBandsOfCounts(t *testing.T) {
 		})
 	}
 }
+
+// A night of nearly nothing that is as noisy as the day, in its own terms, has as wide a band, in its own terms: it is no stream of a record or none.
+func TestBandOfAQuietNight(t *testing.T) {
+	t.Parallel()
+	const steps, day = 24, 288
+	rng := rand.New(rand.NewPCG(43, 7))
+	s := synthetic(21*day, 5*time.Minute, func(i int) float64 {
+		return 1000 * (0.01 + math.Pow((1-math.Cos(2*math.Pi*float64(i)/day))/2, 2)) * math.Exp(0.6*rng.NormFloat64())
+	})
+	f := NewSeasonal([]time.Duration{24 * time.Hour, 7 * 24 * time.Hour})
+	width := func(hour int) (sum float64) { // relative to what is said, from that hour of the last days on
+		for d := 18; d < 21; d++ {
+			said := forecastOf(t, f, s.Until(s.At(d*day+hour*12)), steps)
+			low, high := said.quantile(0.05), said.quantile(0.95)
+			for h, v := range said.Mean {
+				sum += (high[h] - low[h]) / v / steps / 3
+			}
+		}
+		return sum
+	}
+	night, noon := width(0), width(11)
+	t.Logf("the band is %.2f of what is said at night, and %.2f by day", night, noon)
+	if night > 2*noon {
+		t.Errorf("the band is %.2f of what is said at night, and %.2f by day", night, noon)
+	}
+}
