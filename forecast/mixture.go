@@ -20,7 +20,7 @@ const (
 	recentShare  = 1. / 48 // the last bins: this share of the shortest lag,
 	recentMin    = 6       // but no fewer than these
 	errorFloor   = 1e-6    // errors below this share of the mean rate are equal
-	scaleFloor   = 0.05    // residuals are relative to no less than this share of it
+	scaleFloor   = 0.05    // residuals are relative to no less than this share of it; see also [leastMissed]
 )
 
 // mixture is a mix of candidates at work: over the trials when a [lesson] is learnt, at one origin when a forecast is
