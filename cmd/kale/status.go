@@ -56,9 +56,6 @@ records per second. What is not known is left out, and what is 0 is known to be.
   problems                what an operator should read, the gravest first`,
 		Args: upTo(1), ValidArgsFunction: a.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.every <= 0 {
-				return usagef("-every %s: it must be above 0", f.every.String())
-			}
 			if len(args) == 0 {
 				return a.repeat(cmd.Context(), f, a.overview)
 			}
@@ -74,7 +71,7 @@ records per second. What is not known is left out, and what is 0 is known to be.
 	a.jsonFlag(c, "print the whole picture as JSON, times in seconds (_s); with -watch one line each")
 	f.register(c)
 	c.Flags().BoolVarP(&f.watch, "watch", "w", false, "show it again and again until q or Ctrl-C; the arrow keys go through what does not fit")
-	c.Flags().Var(&f.every, "every", "how often -watch shows it")
+	c.Flags().Var(positive{&f.every}, "every", "how often -watch shows it")
 	return c
 }
 

@@ -50,12 +50,7 @@ func (j *skewed) run(p Policy, seconds int) {
 	for range seconds {
 		o := &j.o
 		o.Now = noon.Add(time.Duration(j.sec) * time.Second)
-		running := 0
-		for _, at := range j.ready {
-			if at <= j.sec {
-				running++
-			}
-		}
+		running := training(j.ready, j.sec)
 		rates := make(Values, 8)
 		for i := range rates {
 			rates[i] = j.all(max(j.sec-8+i, 0))

@@ -13,7 +13,7 @@ const mostPutOff = 5
 // it matters, at a load that just fills some number of workers, and would be worth as much at each decision, so that the workers would never go. why says so; -1: none is to be taken.
 func (p *program) notPutOff(s *sheet, costs []float64, at int) (best int, why string) {
 	best = -1
-	m := s.remembered("cost")
+	m := s.remember("cost")
 	if p.outage > 0 || p.steps() < 2 {
 		m.PutOff = 0
 		return best, ""

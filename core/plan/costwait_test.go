@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// late is a job that decides each second, whose forecast reaches half a minute, and that holds a worker of 600 records/s where 1,000 arrive.
-func late(most int, lead time.Duration, backlog float64) Observation {
+// late is a job that decides each second, whose forecast reaches half a minute, and that holds a worker of 600 records/s where so many arrive, as expected but for a noise.
+func late(rate, noise float64, most int, lead time.Duration, backlog float64) Observation {
 	o := reference()
 	o.Interval, o.MaxLag, o.Tau = time.Second, 5*time.Second, 3*time.Second
 	o.CooldownOut, o.CooldownIn = time.Second, 6*time.Second
 	o.Model, o.Limits = estimatorPerWorker(600), Limits{Min: 1, Max: most}
 	o.Target, o.Workers.Running = 1, 1
 	o.JoinTime, o.RescaleCost = Measured{Value: lead, Samples: 1}, Measured{Samples: 3}
-	o.BacklogRecords, o.Lag = int64(backlog), time.Duration(backlog/1000*float64(time.Second))
-	o.setRates(1000)
+	o.BacklogRecords, o.Lag = int64(backlog), time.Duration(backlog/rate*float64(time.Second))
+	o.setRates(rate)
 	r := rand.New(rand.NewPCG(1, 2))
-	o.Forecast = Forecast{At: o.Now, Step: time.Second, Mean: flat(1000, 30), Calibrated: true, Trusted: true}
+	o.Forecast = Forecast{At: o.Now, Step: time.Second, Mean: flat(rate, 30), Calibrated: true, Trusted: true}
 	for range 32 {
-		row := flat(1000, 30)
+		row := flat(rate, 30)
 		for i := range row {
-			row[i] *= 1 + 0.07*r.NormFloat64()
+			row[i] *= 1 + noise*r.NormFloat64()
 		}
 		o.Forecast.Scenarios = append(o.Forecast.Scenarios, row)
 	}
@@ -34,7 +34,7 @@ func TestCostDoesNotPutOffWhatIsNeeded(t *testing.T) {
 	for _, most := range []int{2, 3, 7} {
 		for _, lead := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 4500 * time.Millisecond, 7500 * time.Millisecond, 13 * time.Second, 25 * time.Second} {
 			for _, backlog := range []float64{0, 2000, 6000, 15_000, 30_000, 60_000, 100_000} {
-				o := late(most, lead, backlog)
+				o := late(1000, 0.07, most, lead, backlog)
 				p, waited := NewSuccession(policy(t, "cost")), 0
 				for d := p.Decide(o); d.Target < 2; d = p.Decide(o) {
 					if waited++; waited > 12 {
@@ -58,7 +58,7 @@ func TestCostOnAShortView(t *testing.T) {
 		sigma, most float64 // deviation of the logarithm, and GPUs held as a mean
 		changes     int
 	}{{0.1, 2.1, 2}, {0.4, 3.5, 30}, {0.6, 3.5, 30}} {
-		p, o := NewSuccession(policy(t, "cost")), late(7, 600*time.Millisecond, 0)
+		p, o := NewSuccession(policy(t, "cost")), late(1000, 0.07, 7, 600*time.Millisecond, 0)
 		o.Target, o.Workers.Running = 6, 6
 		r := rand.New(rand.NewPCG(5, 6))
 		draw := func() float64 { return 1000 * math.Exp(c.sigma*r.NormFloat64()-c.sigma*c.sigma/2) }
@@ -105,17 +105,9 @@ func TestCostDoesNotPutOffAScaleIn(t *testing.T) {
 	for _, per := range []float64{395, 398, 400.5, 401, 405, 415, 430, 600} {
 		for _, noise := range []float64{0.02, 0.07} {
 			for _, from := range []int{7, 5} {
-				o := late(7, 600*time.Millisecond, 300)
+				o := late(1200, noise, 7, 600*time.Millisecond, 300)
 				o.Model = estimatorPerWorker(per)
 				o.Target, o.Workers.Running = from, from
-				for i := range o.Forecast.Mean {
-					o.Forecast.Mean[i] = 1200
-				}
-				for _, row := range o.Forecast.Scenarios {
-					for i := range row {
-						row[i] = 1200 * (1 + (row[i]/1000-1)/0.07*noise)
-					}
-				}
 				p, held := NewSuccession(policy(t, "cost")), []int{}
 				for range 60 {
 					o.setRates(1200)

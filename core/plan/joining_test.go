@@ -35,16 +35,21 @@ func newJoining(workers, join int) *joining {
 	return j
 }
 
+// training is how many workers train at a moment, by the moments from which each does.
+func training(ready []int, now int) (n int) {
+	for _, at := range ready {
+		if at <= now {
+			n++
+		}
+	}
+	return n
+}
+
 func (j *joining) run(p Policy, decisions int) {
 	for range decisions {
 		o := &j.o
 		o.Now = noon.Add(time.Duration(j.at) * o.Interval)
-		running := 0
-		for _, at := range j.ready {
-			if at <= j.at {
-				running++
-			}
-		}
+		running := training(j.ready, j.at)
 		trained := math.Min(j.truly*600*float64(running), j.rate+j.backlog/o.Interval.Seconds())
 		o.setRates(j.rate)
 		o.setForecast(flat(j.rate, 60))

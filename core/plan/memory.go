@@ -38,17 +38,12 @@ type bucket struct {
 	Max float64    `json:"b"`
 }
 
-// remembered is what remember gave for this decision, or gives.
-func (s *sheet) remembered(owner string) *memory {
+// remember is the policy's memory of last time, or a new one. It is a copy: the
+// state of last time stays as it was, and whoever asks again in one decision has the same.
+func (s *sheet) remember(owner string) *memory {
 	if m := s.next.Memory; m != nil && m != s.prev.Memory && m.Owner == owner {
 		return m
 	}
-	return s.remember(owner)
-}
-
-// remember is the policy's memory of last time, or a new one. It is a copy: the
-// state of last time stays as it was.
-func (s *sheet) remember(owner string) *memory {
 	m := &memory{Owner: owner, Since: s.o.Now}
 	if old := s.prev.Memory; old != nil && old.Owner == owner {
 		*m = *old

@@ -52,5 +52,5 @@
 // lag and the minutes over the objective until it would have been trained, if nothing more arrived and the workers that train most were there at once. Policies and
 // the oracle are charged for it alike, so that on short traces too none is cheaper than the oracle for having left records. On the synthetic week's 14 days (one seed)
 // it changes the cost of no row that keeps its lag in bounds by more than 0.1 %; of the two that are behind nearly all the time it is 5 and 12 %.
-// A fleet, which has no oracle, is not charged for it.
+// A fleet, which has no oracle, is charged for it too.
 package replay
